@@ -19,7 +19,7 @@ from reput.sinks.files.sink_progress import KeepsProgress, ProgressFile, SinkPro
 from reput.sinks.files.store_path import quarantine_file
 from reput.source.errors import OutputError, SinkError
 from reput.source.format_version import FIRST, check_format
-from reput.source.segments.damage import DamagedRange
+from reput.source.record.damage import DamagedRange
 
 #: The cause of a range that the log no longer has; other causes are names of ``Verdict`` and those of
 #: ``queue.admission``.

@@ -28,13 +28,13 @@ from pyspark.sql.types import StructType
 
 from reput.source.errors import DataLossError, OptionError, TransientError, reported_through_spark
 from reput.source.format_version import check_format
+from reput.source.log.file_sizes import log_ends_full, other_size, row_of
 from reput.source.log.offset_range import RANGE_SCHEMA, OffsetRange
+from reput.source.log.store_layout import given_commit_logs
 from reput.source.options import LATEST, SourceOptions
-from reput.source.record.record_fingerprint import RecordFingerprint
+from reput.source.record.message_decoder import RecordFingerprint
 from reput.source.rows.message_schema import message_schema, spark_schema
-from reput.source.segments.commit_log_path import given_commit_logs
-from reput.source.segments.file_sizes import log_ends_full, other_size, row_of
-from reput.source.worker_process import settle_worker
+from reput.source.system import settle_worker
 
 if TYPE_CHECKING:
     from reput.source.log.log_reader import LogReader
@@ -143,7 +143,7 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.Reco
         yield pa.RecordBatch.from_pylist([row], RANGE_SCHEMA)
         settle_worker()
         return
-    from reput.source.rows.message_batches import read_messages  # noqa: PLC0415
+    from reput.source.rows.message_rows import read_messages  # noqa: PLC0415
 
     with reported_through_spark():
         yield from read_messages(span, options)

@@ -13,8 +13,8 @@ from typing import Any, Final, TypeVar
 
 from reput.source.errors import OptionError
 from reput.source.printable import printable
+from reput.source.record.damage import BROKER, QUARANTINE, STOP
 from reput.source.record.message_properties import DEFAULT_MESSAGE_DELAY_LEVEL, parse_delay_levels
-from reput.source.segments.damage import BROKER, QUARANTINE, STOP
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"

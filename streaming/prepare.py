@@ -20,8 +20,7 @@ from reput.streaming.spark.java import check_java
 from reput.streaming.spark.session import JAVA_OPTIONS, TAIL_SETTINGS, end_session, resolved_jars, start_session
 from reput.streaming.spark.warm_up import write_small_log
 from reput.streaming.sql.output import write_result
-from reput.streaming.sql.spark_query import query
-from reput.streaming.sql.spark_result import SparkResult
+from reput.streaming.sql.spark_query import SparkResult, query
 from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail.tail import Tail
 

@@ -22,7 +22,7 @@ from support.few_sessions import FewSessions, takes_session
 from support.paths import DATA
 from support.proof_counts import PROPERTY, Proof, summary_lines
 
-from reput.source.worker_process import load_without_threads
+from reput.source.system import load_without_threads
 
 # As `reput` does: of the processes that Spark starts each would take a tenth of a second more.
 load_without_threads()

@@ -20,8 +20,8 @@ from support.store_compare import differing_bytes
 
 from reput.sinks.anomalies import AnomalyCounts
 from reput.source.errors import CorruptRecordError, SinkError
-from reput.source.segments.mapped_file_queue import MappedFileQueue
-from reput.source.segments.range_reader import DecodeOptions, read_windows
+from reput.source.log.mapped_file_queue import MappedFileQueue
+from reput.source.log.range_reader import DecodeOptions, read_windows
 
 pytestmark = pytest.mark.broker
 

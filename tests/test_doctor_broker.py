@@ -35,9 +35,9 @@ from reput.sinks.formats.consume_queue import ENTRY as CQ_ENTRY
 from reput.sinks.formats.consume_queue import is_pre_blank
 from reput.sinks.formats.index_file import ENTRY
 from reput.sinks.index.index_reader import entry_at
-from reput.source.record.message_sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK_TYPE
-from reput.source.segments.mapped_file_queue import MappedFileQueue
-from reput.source.segments.range_reader import DecodeOptions, read_windows
+from reput.source.log.mapped_file_queue import MappedFileQueue
+from reput.source.log.range_reader import DecodeOptions, read_windows
+from reput.source.record.message_format import TRANSACTION_MASK, TRANSACTION_ROLLBACK_TYPE
 from reput.streaming.config.pipeline import PipelineConfig, load_config
 from reput.streaming.doctor.predict import predict
 from reput.streaming.doctor.prediction import Prediction, Recovery

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from reput.source.record.java_string import decode_utf8
+from reput.source.record.message_properties import decode_utf8
 
 
 @dataclass(frozen=True)

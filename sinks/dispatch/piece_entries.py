@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from reput.sinks.dispatch.entries import ExtUnits, KeyEntries, QueueEntries
-from reput.sinks.dispatch.piece import PieceArrays
-from reput.sinks.dispatch.piece_additions import NO_EXT_UNIT
+from reput.sinks.dispatch.piece import NO_EXT_UNIT, PieceArrays
 from reput.sinks.dispatch.runs import Run, find_runs
 from reput.sinks.files.scratch import read_arrays
 from reput.sinks.formats.batch_consume_queue import BATCH_ENTRY

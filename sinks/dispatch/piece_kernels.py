@@ -10,10 +10,9 @@ from reput.sinks.formats.consume_queue import is_queued, put_entry, slot_of
 from reput.sinks.formats.index_file import key_count_max, put_keys
 from reput.source.kernels import property_kernels as pk
 from reput.source.kernels import record_kernels as rk
-from reput.source.kernels.byte_kernels import load_i32, load_i64, spans_equal
-from reput.source.kernels.compile import inlined, kernel
+from reput.source.kernels.byte_kernels import inlined, kernel, load_i32, load_i64, spans_equal
 from reput.source.record import message_format as fmt
-from reput.source.record.message_sys_flag import BORNHOST_V6_FLAG
+from reput.source.record.message_format import BORNHOST_V6_FLAG
 
 _BORN_V6, _V6_EXTRA = BORNHOST_V6_FLAG, fmt.HOST_V6_EXTRA
 _QUEUE_ID_AT, _QUEUE_OFFSET_AT, _SYS_FLAG_AT = fmt.QUEUE_ID_AT, fmt.QUEUE_OFFSET_AT, fmt.SYS_FLAG_AT

@@ -6,14 +6,18 @@ Ten thousand files that are synced one by one take three times as long: the disk
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import platform
 import re
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from reput.source.errors import OutputError, output_error_of
 from reput.source.printable import lines_of
+from reput.source.system import limit_reached
 
 #: Of these `syncfs` leaves nothing behind; some of the others only begin to write.
 _WHOLE: Final = frozenset({"ext4", "xfs"})
@@ -88,3 +92,53 @@ def _sync(descriptor: int) -> None:
     if _library.syncfs(descriptor) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Where a sparse file has data; most of a queue's last file, and of an index file, is a hole.
+
+
+def data_extents(descriptor: int, start: int = 0) -> Iterator[tuple[int, int]]:
+    """`[begin, end)` of each extent with data from byte `start` of the file on; holes read as zeros."""
+    size = os.fstat(descriptor).st_size
+    while start < size:
+        try:
+            begin = os.lseek(descriptor, start, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # no data from here on
+                return
+            raise
+        start = os.lseek(descriptor, begin, os.SEEK_HOLE)
+        yield begin, start
+
+
+def filled_extents(descriptor: int, start: int = 0) -> Iterator[tuple[int, int]]:
+    """`[begin, end)` of each extent from byte `start` of the file on that is not all zero."""
+    for begin, end in list(data_extents(descriptor, start)):
+        if os.pread(descriptor, end - begin, begin).strip(b"\0"):
+            yield begin, end
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What is in a directory of an output.
+
+
+def names_in(directory: Path) -> list[str]:
+    """The names in a directory; none if the directory is missing."""
+    return [path.name for path in directory.iterdir()] if directory.is_dir() else []
+
+
+def has_files(directory: Path) -> bool:
+    """Whether there is a file in a directory or below it."""
+    return directory.is_dir() and any(path.is_file() for path in directory.rglob("*"))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What is raised where the system refuses to do something to a file.
+
+
+def refused(action: str, path: Path, error: OSError) -> OutputError:
+    """What to raise where the system refused to do something to a file: `action` is a verb, and what is done."""
+    needed = "the output needs a writable directory with room on its disk"
+    why, advice = limit_reached(error) or (error.strerror, needed)
+    return output_error_of(error)(f"cannot {action} {path}: {why}", advice=advice, file=path)

@@ -13,8 +13,8 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from reput.sinks.files.directory import names_in
 from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.file_system import names_in
 from reput.sinks.files.store_path import (
     BATCH_CONSUME_QUEUE,
     CONSUME_QUEUE,
@@ -27,7 +27,7 @@ from reput.sinks.files.store_path import (
     is_topic,
 )
 from reput.source.errors import OutputError
-from reput.source.segments.mapped_file_name import is_file_name
+from reput.source.log.store_layout import is_file_name
 
 #: The folders whose content is derived from the log.
 DERIVED = (CONSUME_QUEUE, CONSUME_QUEUE_EXT, BATCH_CONSUME_QUEUE, INDEX)

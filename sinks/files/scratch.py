@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from reput.sinks.files.durable_file import DurableFiles
-from reput.sinks.files.single_file import write_scratch
+from reput.sinks.files.durable_file import DurableFiles, write_scratch
 from reput.sinks.files.store_path import REPUT, SCRATCH
 
 _ALIGNMENT = 64

@@ -13,8 +13,7 @@ from pathlib import Path
 from types import TracebackType
 
 from reput.sinks.files.store_path import LOCK
-from reput.source.errors import OutputAwayError, OutputError, StoreLockedError
-from reput.source.system_errors import UNANSWERED, output_error_of
+from reput.source.errors import UNANSWERED, OutputAwayError, OutputError, StoreLockedError, output_error_of
 
 _FLOCK = struct.Struct("hhqqi4x")
 _held: set[str] = set()

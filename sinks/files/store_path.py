@@ -11,8 +11,8 @@ import os
 import re
 
 from reput.source.errors import SinkError
+from reput.source.log.store_layout import file_name
 from reput.source.options import INT_MAX
-from reput.source.segments.mapped_file_name import file_name
 
 # A path below an output, as a tuple of names.
 RelativePath = tuple[str, ...]

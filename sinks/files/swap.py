@@ -14,15 +14,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from reput.sinks.files.directory import has_files
 from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.file_system import has_files
 from reput.sinks.files.own_files import DERIVED, foreign_paths, paths_to_replace
-from reput.sinks.files.store_path import (
-    REBUILD_OLD,
-    REBUILD_ROOT,
-    REBUILD_SWAP,
-    RelativePath,
-)
+from reput.sinks.files.store_path import REBUILD_OLD, REBUILD_ROOT, REBUILD_SWAP, RelativePath
 from reput.source.errors import GIVE_YES, OutputError, SinkError, UnexplainedError
 from reput.source.format_version import FIRST, check_format
 from reput.source.printable import printable

@@ -11,13 +11,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from reput.source.kernels.byte_kernels import find_byte, store_i32, store_i64
-from reput.source.kernels.compile import inlined, kernel
-from reput.source.kernels.java_hash import java_hash
-from reput.source.kernels.property_kernels import KEYS, TAGS, UNIQ_KEY
+from reput.source.kernels.byte_kernels import find_byte, inlined, kernel, store_i32, store_i64
+from reput.source.kernels.property_kernels import KEYS, TAGS, UNIQ_KEY, java_hash
 from reput.source.kernels.record_kernels import TOPIC, TOPIC_SIZE
-from reput.source.record.java_string import hash_code
-from reput.source.record.message_sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK_TYPE
+from reput.source.record.message_format import TRANSACTION_MASK, TRANSACTION_ROLLBACK_TYPE
+from reput.source.record.message_properties import hash_code
 
 HEADER_SIZE = 40
 SLOT_SIZE = 4

@@ -13,9 +13,8 @@ from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts
 from reput.sinks.dispatch.batch import LogicBatch
 from reput.sinks.dispatch.entries import KeyEntries
 from reput.sinks.dispatch.piece_entries import PieceEntries
-from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.durable_file import DurableFiles, remove_scratch
 from reput.sinks.files.scratch import Scratch
-from reput.sinks.files.single_file import remove_scratch
 from reput.sinks.files.sink_progress import KeepsProgress, ProgressFile, SinkProgress
 from reput.sinks.files.store_path import INDEX, index_file
 from reput.sinks.formats.index_file import IndexHeader

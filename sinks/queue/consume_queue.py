@@ -31,9 +31,8 @@ from reput.sinks.formats.consume_queue import CQ_STORE_UNIT_SIZE, ENTRY, PRE_BLA
 from reput.sinks.formats.consume_queue_ext import MAX_ADDR
 from reput.sinks.queue.admission import QueueAdmission
 from reput.sinks.queue.consume_queue_ext import ConsumeQueueExt
-from reput.sinks.queue.queue_files import QueueFiles
 from reput.sinks.queue.queue_reader import QueueKind, Units, queue_directories
-from reput.sinks.queue.queue_sink import Append, Queue, QueueSink, no_queue
+from reput.sinks.queue.queue_sink import Append, Queue, QueueFiles, QueueSink, no_queue
 from reput.sinks.sink import not_yet_written
 from reput.source.arrays import Bytes, Int64s
 from reput.source.errors import SinkError

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from reput.sinks.files.durable_file import DurableFiles
-from reput.sinks.files.sparse_file import data_extents
+from reput.sinks.files.file_system import data_extents
 from reput.sinks.files.store_path import consume_queue_ext_directory
 from reput.sinks.formats.consume_queue_ext import (
     END_BLANK_DATA_LENGTH,
@@ -22,8 +22,8 @@ from reput.sinks.formats.consume_queue_ext import (
 )
 from reput.source.arrays import Int64s
 from reput.source.errors import OptionError, SinkError
-from reput.source.segments.mapped_file_name import file_name, is_file_name
-from reput.source.segments.mapped_file_queue import open_for_reading
+from reput.source.log.mapped_file_queue import open_for_reading
+from reput.source.log.store_layout import file_name, is_file_name
 
 MAPPED_FILE_SIZE_CONSUME_QUEUE_EXT = 48 * 1024 * 1024
 _SETTING = "mappedFileSizeConsumeQueueExt"

@@ -16,7 +16,7 @@ from reput.sinks.queue.consume_queue import KIND
 from reput.sinks.queue.queue_reader import QueueKind, QueueReader, Units
 from reput.source.arrays import leading
 from reput.source.errors import SinkError
-from reput.source.segments.mapped_file_queue import MappedFileQueue
+from reput.source.log.mapped_file_queue import MappedFileQueue
 
 # ``ConsumeQueue#recover`` looks for the end in the last three files and trusts those before them.
 _FILES_RECOVERED = 3

@@ -12,15 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from reput.sinks.files.directory import names_in
-from reput.sinks.files.sparse_file import data_extents, filled_extents
+from reput.sinks.files.file_system import data_extents, filled_extents, names_in
 from reput.sinks.files.store_path import is_directory_name
 from reput.sinks.formats.consume_queue import is_pre_blank, is_written
 from reput.source.arrays import Int64s, leading
 from reput.source.errors import SinkError
-from reput.source.segments.file_sizes import Row, last_bytes, row_of
-from reput.source.segments.mapped_file_name import file_name, is_file_name
-from reput.source.segments.mapped_file_queue import open_for_reading, read_fully
+from reput.source.log.file_sizes import Row, last_bytes, row_of
+from reput.source.log.mapped_file_queue import open_for_reading, read_fully
+from reput.source.log.store_layout import file_name, is_file_name
 
 Units = np.ndarray[Any, Any]
 

@@ -9,7 +9,7 @@ from reput.source.errors import CorruptRecordError
 from reput.source.kernels import record_kernels as rk
 from reput.source.kernels.batch_decoder import RecordColumns
 from reput.source.record.message_body import decompress_body
-from reput.source.record.message_sys_flag import COMPRESSED_FLAG
+from reput.source.record.message_format import COMPRESSED_FLAG
 
 # What a row takes in memory beside its body.
 _ROW_BYTES = 64

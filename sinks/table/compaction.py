@@ -32,7 +32,7 @@ from reput.sinks.table.message_file import (
     columns_with_bounds,
 )
 from reput.sinks.table.storage import TableStorage
-from reput.source.segments.mapped_file_name import file_name
+from reput.source.log.store_layout import file_name
 
 #: A file with half of these is not merged with others.
 TARGET_BYTES, TARGET_ROWS = 32 * 1024 * 1024, 512 * 1024

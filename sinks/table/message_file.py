@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from reput.sinks.dispatch.task_result import RESULT_FIELDS, last_record_of
+from reput.sinks.dispatch.batch import RESULT_FIELDS, last_record_of
 from reput.sinks.parquet.parquet_file import ParquetFile
 from reput.sinks.table.body_columns import BodyColumns
 from reput.sinks.table.body_schema import BODY_SCHEMA
@@ -23,11 +23,11 @@ from reput.sinks.table.forgotten_rows import NONE_FORGOTTEN, ForgottenRows
 from reput.sinks.table.storage import TableStorage
 from reput.source.kernels.batch_decoder import RecordColumns
 from reput.source.log.offset_range import OffsetRange
+from reput.source.log.range_reader import DecodeOptions, read_windows
+from reput.source.log.segment_scan import Window
+from reput.source.log.store_layout import file_name
 from reput.source.rows.message_rows import ENCODED_SCHEMA, MessageRows
 from reput.source.rows.message_schema import MESSAGE_SCHEMA
-from reput.source.segments.mapped_file_name import file_name
-from reput.source.segments.range_reader import DecodeOptions, read_windows
-from reput.source.segments.segment_scan import Window
 
 # The table's columns: the broker's name, then those of a message. All are nullable in Delta: a constraint on a column
 # would cost every writer a check for each row.

@@ -15,7 +15,7 @@ from typing import TypeGuard
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from reput.sinks.dispatch.task_result import in_log_order, last_fingerprint
+from reput.sinks.dispatch.batch import in_log_order, last_fingerprint
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import KeepsProgress, ProgressFile, RecordFingerprint, SinkProgress
 from reput.sinks.table.body_schema import BODY_SCHEMA
@@ -31,8 +31,8 @@ from reput.sinks.table.refusal import literal
 from reput.sinks.table.row_ledger import RowLedger
 from reput.sinks.table.watch import TableWatch
 from reput.source.errors import SinkError
+from reput.source.log.range_reader import DecodeOptions
 from reput.source.rows.message_schema import LATER_NAMES
-from reput.source.segments.range_reader import DecodeOptions
 
 _COMMENT = "Metadata of the messages in RocketMQ's commitlogs, a row each, kept by reput"
 _PROPERTIES = {

@@ -21,9 +21,9 @@ from reput.sinks.table import digest_kernels as dk
 from reput.sinks.table.forgotten_rows import NONE_FORGOTTEN, ForgottenRows
 from reput.sinks.table.row_retention import NO_TIME, ExpiryLimits
 from reput.source.arrays import Bools, Int32s, Int64s
+from reput.source.log.segment_scan import Window
 from reput.source.rows.message_rows import MessageRows
 from reput.source.rows.message_schema import LATER_NAMES, MESSAGE_SCHEMA
-from reput.source.segments.segment_scan import Window
 
 # The bytes of the log that one sum covers: few enough rows to be compared one by one where the sum differs.
 STRETCH_BYTES = 1 << 20

@@ -11,8 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import StructField, StructType
 
 from reput.sinks.table.location import NO_TABLE, PUT_BACK, TableLocation
-from reput.source.errors import OutputAwayError, OutputError, ReputError
-from reput.source.system_errors import output_error_of
+from reput.source.errors import OutputAwayError, OutputError, ReputError, output_error_of
 
 # pyspark turns some Java exceptions into its own, also when the call did not come from its API.
 JAVA_ERRORS = (Py4JJavaError, PySparkException)

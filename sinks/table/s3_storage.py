@@ -21,9 +21,8 @@ import pyarrow as pa
 from reput.sinks.table.location import S3Location
 from reput.sinks.table.s3_place import S3Place
 from reput.sinks.table.storage import LOG, PROBE, FileStatus, TableStorage
-from reput.source.errors import OutputError
+from reput.source.errors import OutputError, output_error_of
 from reput.source.printable import printable
-from reput.source.system_errors import output_error_of
 
 # Hadoop's word for the header.
 _IF_ABSENT = "fs.option.create.conditional.overwrite"

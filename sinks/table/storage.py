@@ -24,7 +24,7 @@ from reput.sinks.files.file_age import now_for_ages
 from reput.sinks.table.file_path import file_path
 from reput.sinks.table.location import TableLocation, table_away
 from reput.sinks.table.turns import turn
-from reput.source.system_errors import output_error_of
+from reput.source.errors import output_error_of
 
 #: The directory of a table's log.
 LOG = "_delta_log"

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from reput.source.errors import DataLossError
 from reput.source.kernels import record_kernels as rk
 from reput.source.log.boundaries import Boundaries, store_timestamp_at
-from reput.source.record.record_fingerprint import FINGERPRINTED_BYTES, RecordFingerprint, fingerprint_of
-from reput.source.segments.damage import STOP
-from reput.source.segments.mapped_file_queue import MappedFile, MappedFileQueue, read_head
-from reput.source.segments.range_reader import DecodeOptions, scan_windows
+from reput.source.log.mapped_file_queue import MappedFile, MappedFileQueue, read_head
+from reput.source.log.range_reader import DecodeOptions, scan_windows
+from reput.source.record.damage import STOP
+from reput.source.record.message_decoder import FINGERPRINTED_BYTES, RecordFingerprint, fingerprint_of
 
 # Following a segment's records takes a while, so an idle log is followed seldom enough to make that a small part of the
 # time, and more often when the file's time of change is another one. A file may change without that.

@@ -14,15 +14,14 @@ from reput.source.errors import CommitLogRewoundError, DataLossError, ReputError
 from reput.source.log import boundaries
 from reput.source.log.boundaries import Boundaries
 from reput.source.log.last_record import LastRecordWatch, find_record, is_led_to, last_record_before
+from reput.source.log.mapped_file_queue import MappedFileQueue, open_segment, read_head
 from reput.source.log.message_lookup import read_message
 from reput.source.log.offset_range import OffsetRange
+from reput.source.log.range_reader import DecodeOptions
 from reput.source.log.reput_end_offset import ReputEnd, ReputEndFinder, begins_with_record
+from reput.source.log.segment_listing import SegmentListing
 from reput.source.options import EARLIEST, LATEST, SourceOptions
-from reput.source.record.message_decoder import Message, Verdict
-from reput.source.record.record_fingerprint import RecordFingerprint
-from reput.source.segments.mapped_file_queue import MappedFileQueue, open_segment, read_head
-from reput.source.segments.range_reader import DecodeOptions
-from reput.source.segments.segment_listing import SegmentListing
+from reput.source.record.message_decoder import Message, RecordFingerprint, Verdict
 
 _log = logging.getLogger(__name__)
 

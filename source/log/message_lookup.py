@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reput.source.errors import DataLossError
+from reput.source.log.mapped_file_queue import MappedFile, MappedFileQueue, open_segment
+from reput.source.log.range_reader import DecodeOptions, no_good_record
+from reput.source.log.segment_scan import read_record_bytes
 from reput.source.record.dledger_entry import decode_entry
 from reput.source.record.message_decoder import Message, Verdict, decode_message
 from reput.source.record.message_properties import DEFAULT_MESSAGE_DELAY_LEVEL, parse_delay_levels
-from reput.source.segments.mapped_file_queue import MappedFile, MappedFileQueue, open_segment
-from reput.source.segments.range_reader import DecodeOptions, no_good_record
-from reput.source.segments.segment_scan import read_record_bytes
 
 
 def read_message(file: MappedFile, offset: int, end: int, options: DecodeOptions) -> Message | Verdict:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from reput.source.segments.mapped_file_queue import MappedFile
+from reput.source.log.mapped_file_queue import MappedFile
 
 # One row a range: `[start, end)` of the log inside the segment `file`, whose first byte, size and frame (bytes) follow.
 RANGE_SCHEMA = pa.schema(

@@ -24,12 +24,11 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from reput.source.log.mapped_file_queue import HEAD_SIZE, MappedFile, MappedFileQueue, is_begun, open_segment, read_head
+from reput.source.log.range_reader import DecodeOptions, scan_windows
+from reput.source.log.segment_scan import OpenSegment
+from reput.source.record.damage import BROKER, QUARANTINE, STOP
 from reput.source.record.message_decoder import Verdict
-from reput.source.segments.damage import BROKER, QUARANTINE, STOP
-from reput.source.segments.mapped_file_queue import MappedFile, MappedFileQueue, open_segment, read_head
-from reput.source.segments.range_reader import DecodeOptions, scan_windows
-from reput.source.segments.resync import OpenSegment
-from reput.source.segments.segment_head import HEAD_SIZE, is_begun
 
 # The search behind a doubtful offset may read a whole segment: it is repeated after so many times its duration.
 _SEARCH_AGAIN_FACTOR = 100

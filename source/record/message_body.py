@@ -7,7 +7,7 @@ import zlib
 import pyarrow as pa
 
 from reput.source.errors import CorruptRecordError
-from reput.source.record.message_sys_flag import COMPRESSED_FLAG, COMPRESSION_TYPE_MASK, compression_type
+from reput.source.record.message_format import COMPRESSED_FLAG, COMPRESSION_TYPE_MASK, compression_type
 
 # Far above the 4 MiB that a producer's maxMessageSize allows before it compresses.
 BODY_BYTES_MAX = 64 * 1024 * 1024

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from reput.source.record.java_string import parse_long
-from reput.source.record.message_properties import PROPERTY_REAL_TOPIC, PROPERTY_UNIQ_KEY, SCHEDULE_TOPIC
+from reput.source.record.message_properties import PROPERTY_REAL_TOPIC, PROPERTY_UNIQ_KEY, SCHEDULE_TOPIC, parse_long
 
 PROPERTY_RETRY_TOPIC: Final = "RETRY_TOPIC"
 PROPERTY_DLQ_ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"

@@ -14,7 +14,7 @@ from numpy.typing import DTypeLike, NDArray
 from reput.source.arrays import Bytes, Int32s, Int64s
 from reput.source.kernels.byte_kernels import WORD
 from reput.source.kernels.record_kernels import PROPERTIES_SIZE
-from reput.source.record.java_string import decode_utf8
+from reput.source.record.message_properties import decode_utf8
 from reput.source.rows import column_kernels as ck
 
 TEXT = pa.dictionary(pa.int32(), pa.string())

@@ -15,14 +15,15 @@ from reput.source.kernels.byte_kernels import (
     copy_bytes,
     find_byte,
     find_either,
+    inlined,
+    kernel,
     load_bytes,
     spans_equal,
 )
-from reput.source.kernels.compile import inlined, kernel
 from reput.source.kernels.record_kernels import AT, PROPERTIES, PROPERTIES_SIZE, TOPIC, TOPIC_SIZE
 from reput.source.record import message_format as fmt
 from reput.source.record import message_properties as props
-from reput.source.record.message_sys_flag import BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG
+from reput.source.record.message_format import BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG
 
 _ITEM_END = ord(props.PROPERTY_SEPARATOR)
 _NAME_END = ord(props.NAME_VALUE_SEPARATOR)

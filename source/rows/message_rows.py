@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, lru_cache
 from typing import Any
 
@@ -14,9 +14,13 @@ from reput.source.arrays import Int64s
 from reput.source.kernels import property_kernels as pk
 from reput.source.kernels import record_kernels as rk
 from reput.source.kernels.batch_decoder import OtherFields, RecordColumns
-from reput.source.record.java_string import decode_utf8, parse_int
+from reput.source.kernels.byte_kernels import WORD
+from reput.source.log.offset_range import OffsetRange
+from reput.source.log.range_reader import DecodeOptions, read_windows
+from reput.source.options import SourceOptions
+from reput.source.record.message_format import TRANSACTION_MASK, TRANSACTION_TYPE_NAMES
 from reput.source.record.message_origin import PROPERTY_BORN_HOST
-from reput.source.record.message_sys_flag import TRANSACTION_MASK, TRANSACTION_TYPE_NAMES
+from reput.source.record.message_properties import decode_utf8, parse_int
 from reput.source.rows import column_kernels as ck
 from reput.source.rows.column_builders import (
     TEXT,
@@ -28,7 +32,7 @@ from reput.source.rows.column_builders import (
     Values,
     numbers,
 )
-from reput.source.rows.message_schema import MESSAGE_SCHEMA
+from reput.source.rows.message_schema import MESSAGE_SCHEMA, message_schema
 from reput.source.rows.origin_columns import OriginColumns, first_keys
 
 ENCODED = {
@@ -193,3 +197,41 @@ def _host_text(host: bytes) -> str:
     """``address:port``, an IPv6 address in brackets."""
     address, port = ipaddress.ip_address(host[:-4]), int.from_bytes(host[-4:], "big", signed=True)
     return f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# From decoded records to Arrow: the rows of `rows=messages`.
+
+
+def read_messages(span: OffsetRange, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    """Rows of one range in batches of bounded size."""
+    decode = DecodeOptions(options.check_crc == "all", options.delays_ms, options.on_damage)
+    for window in read_windows(span.file, span.start, span.end, decode):
+        batch = message_batch(window.columns)
+        if options.include_body:
+            batch = _with_body(batch, window.columns)
+        yield batch
+
+
+def message_batch(columns: RecordColumns) -> pa.RecordBatch:
+    """The records as rows of ``message_schema.MESSAGE_SCHEMA``; copies what it needs of the buffer."""
+    rows = MessageRows()
+    rows.add(columns)
+    batch = rows.batch()
+    arrays = [_decoded(batch[name]) if name in ENCODED else batch[name] for name in MESSAGE_SCHEMA.names]
+    return pa.RecordBatch.from_arrays(arrays, schema=MESSAGE_SCHEMA)
+
+
+def _decoded(array: pa.Array) -> pa.Array:
+    if not isinstance(array, pa.MapArray):
+        return array.dictionary_decode()
+    kind = MESSAGE_SCHEMA.field("properties").type
+    return pa.MapArray.from_arrays(array.offsets, array.keys.dictionary_decode(), array.items, type=kind)
+
+
+def _with_body(batch: pa.RecordBatch, columns: RecordColumns) -> pa.RecordBatch:
+    starts, sizes = (np.ascontiguousarray(columns.parts[:, part]) for part in (rk.BODY, rk.BODY_SIZE))
+    ends, out = np.zeros(len(columns) + 1, np.int32), np.empty(int(sizes.sum()) + WORD, np.uint8)
+    ck.gather(columns.data, starts, sizes, ends, out)
+    body = pa.Array.from_buffers(pa.binary(), len(columns), [None, pa.py_buffer(ends), pa.py_buffer(out)])
+    return pa.RecordBatch.from_arrays([*batch.columns, body], schema=message_schema(include_body=True))

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from reput.source.arrays import Int32s, Int64s
 from reput.source.record import message_origin as origin
-from reput.source.record.java_string import parse_long
+from reput.source.record.message_properties import parse_long
 from reput.source.rows.column_builders import TEXT, numbers
 
 # Numbers that need no check of their size.

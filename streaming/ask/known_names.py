@@ -19,8 +19,7 @@ from reput.sinks.table.location import TableLocation
 from reput.source.errors import OptionError, OutputError, StoreError, UnknownNameError
 from reput.source.options import nearest, shown
 from reput.source.record.message_origin import group_of
-from reput.streaming.ask.broker_config import consumer_offsets, subscription_groups, topic_configs
-from reput.streaming.ask.store_files import consume_queues
+from reput.streaming.ask.relations import consume_queues, consumer_offsets, subscription_groups, topic_configs
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.sql.duckdb_query import table_statements
 

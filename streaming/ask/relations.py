@@ -5,24 +5,219 @@ Each is small and in memory. Nothing is written, and no name in a file leads any
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 
+from reput.sinks.files.config_manager import backup_of, load_config_file
+from reput.sinks.files.store_path import BATCH_CONSUME_QUEUE, CONSUME_QUEUE
+from reput.sinks.queue.lookup import ConsumeQueueLookup
 from reput.sinks.table.file_list import FileList
 from reput.sinks.table.location import TableLocation
 from reput.sinks.table.quarantine_schema import QUARANTINE_SCHEMA, quarantine_table_path
-from reput.source.errors import OptionError, OutputError
-from reput.streaming.ask.broker_config import consumer_offsets, topic_configs
+from reput.source.errors import OptionError, OutputError, StoreError
+from reput.source.log.mapped_file_queue import MappedFileQueue
+from reput.source.log.store_layout import is_file_name
+from reput.source.record.message_decoder import Message
+from reput.source.record.message_origin import OP_TOPIC
 from reput.streaming.ask.question import Question
-from reput.streaming.ask.store_files import consume_queues, half_ops, log_segments
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.config.settings import DEFAULT_BROKER
-from reput.streaming.output.table_path import check_table
+from reput.streaming.output.paths import check_table
+from reput.streaming.query.message_row import plain_body
+from reput.streaming.query.store_lookup import messages_of
 from reput.streaming.sql.duckdb_query import duckdb_query
 from reput.streaming.sql.result import Relations
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What a broker keeps of topics and consumers in its store's ``config/``, as rows.
+
+_CONFIG: Final = "config"
+_LONG_MAX: Final = 2**63 - 1
+
+
+def consumer_offsets(store: Path, *, enable_lmq: bool = False) -> Iterator[tuple[str, str, int, int]]:
+    """Group, topic, queue and offset: where each group goes on in each queue.
+
+    They are in ``consumerOffset.json``, and with `enable_lmq` in ``lmqConsumerOffset.json``, as in
+    ``BrokerController``. A store that has the second file alone is read by it in any case. Names other than
+    ``TOPIC@GROUP`` are no group's, as in ``ConsumerOffsetManager``.
+
+    Raises
+    ------
+    StoreError
+        The file is missing, or is none that a broker wrote.
+    """
+    plain, of_lmq = (store / _CONFIG / name for name in ("consumerOffset.json", "lmqConsumerOffset.json"))
+    if not (enable_lmq or _is_there(plain)):
+        enable_lmq = _is_there(of_lmq)
+    path = of_lmq if enable_lmq else plain
+    for name, offsets in _table(path, "offsetTable").items():
+        if (consumer := _topic_and_group(name)) is None:
+            continue
+        if not isinstance(offsets, dict):
+            raise _foreign(path, f"{name!r} has no offsets")
+        topic, group = consumer
+        for queue_id, offset in offsets.items():
+            yield group, topic, _number(path, queue_id), _number(path, offset)
+    # A light queue is one, of number 0.
+    for name, offset in _table(path, "lmqOffsetTable").items() if enable_lmq else ():
+        if (consumer := _topic_and_group(name)) is not None:
+            yield consumer[1], consumer[0], 0, _number(path, offset)
+
+
+def _is_there(path: Path) -> bool:
+    return path.exists() or backup_of(path).exists()
+
+
+def _topic_and_group(name: str) -> tuple[str, str] | None:
+    topic, _, group = name.partition("@")
+    return (_text(topic), _text(group)) if topic and group and "@" not in group else None
+
+
+def topic_configs(store: Path) -> Iterator[tuple[str, int, int, int]]:
+    """Topic, read and write queues and permission of ``topics.json``; errors as in `consumer_offsets`."""
+    path = store / _CONFIG / "topics.json"
+    for topic, config in _table(path, "topicConfigTable").items():
+        if not isinstance(config, dict):
+            raise _foreign(path, f"{topic!r} has no configuration")
+        numbers = (_number(path, config.get(name, 0)) for name in ("readQueueNums", "writeQueueNums", "perm"))
+        read_queues, write_queues, permission = numbers
+        yield _text(topic), read_queues, write_queues, permission
+
+
+def subscription_groups(store: Path) -> Iterator[tuple[str]]:
+    """The consumer groups of ``subscriptionGroup.json``; errors as in `consumer_offsets`."""
+    for group in _table(store / _CONFIG / "subscriptionGroup.json", "subscriptionGroupTable"):
+        yield (_text(group),)
+
+
+def _table(path: Path, name: str) -> dict[str, Any]:
+    """What a broker would load of the table `name` (``load_config_file``)."""
+
+    def decode(value: Any) -> dict[str, Any]:
+        found = value[name]
+        if not isinstance(found, dict):
+            raise TypeError(f"{name} is no table")
+        return found
+
+    found = load_config_file(path, decode, f"a broker's {name}", advice="restore it")
+    if found is None:
+        raise StoreError(f"no {path}", advice="a broker that keeps its configuration in RocksDB has none", file=path)
+    return found
+
+
+def _number(path: Path, value: object) -> int:
+    try:
+        number = int(value) if isinstance(value, str | int) else None
+    except ValueError:
+        number = None
+    if number is None or abs(number) > _LONG_MAX:
+        raise _foreign(path, f"{value!r} is no number of a queue or an offset")
+    return number
+
+
+def _text(text: str) -> str:
+    """The text as Arrow takes it: half a surrogate pair, which JSON can have, is written out."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+def _foreign(path: Path, what: str) -> StoreError:
+    return StoreError(f"{path} is none that a broker wrote: {what[:200]}", advice="restore it", file=path)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What a broker's store is made of, as rows: segments of the log, queues on disk, and the ends of transactions.
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def log_segments(config: PipelineConfig) -> Iterator[tuple[int, int, datetime]]:
+    """First byte, size in bytes and time of change, in whole milliseconds, of each segment of the log.
+
+    Raises
+    ------
+    StoreError
+        The log cannot be read, or its files do not follow one another.
+    """
+    source = config.source
+    log = MappedFileQueue.load(config.commit_log, source.mapped_file_size, dledger=source.enable_dledger_commit_log)
+    for file in log.files:
+        try:
+            changed_ms = os.stat(file.path).st_mtime_ns // 1_000_000
+        except FileNotFoundError:  # it expired meanwhile
+            continue
+        yield file.file_from_offset, file.size, _EPOCH + timedelta(milliseconds=changed_ms)
+
+
+def consume_queues(store: Path) -> Iterator[tuple[str, int, int, int]]:
+    """Topic, queue, number of files and their bytes of each queue on disk, BatchConsumeQueues among them.
+
+    Raises
+    ------
+    StoreError
+        A directory cannot be read.
+    """
+    for kind in (CONSUME_QUEUE, BATCH_CONSUME_QUEUE):
+        for topic in _directories(store / kind):
+            for queue in _directories(topic):
+                if queue.name.isascii() and queue.name.isdecimal() and len(queue.name) < 10:
+                    sizes = _sizes(queue)
+                    name = os.fsencode(topic.name).decode(errors="backslashreplace")
+                    yield name, int(queue.name), len(sizes), sum(sizes)
+
+
+def _entries(path: Path) -> list[Path]:
+    """What is in a directory; nothing if it is not there."""
+    try:
+        return sorted(path.iterdir())
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror}", file=path) from error
+
+
+def _directories(path: Path) -> list[Path]:
+    return [each for each in _entries(path) if each.is_dir() and not each.is_symlink()]
+
+
+def _sizes(queue: Path) -> list[int]:
+    sizes = []
+    for file in _entries(queue):
+        if is_file_name(file.name):
+            with suppress(FileNotFoundError):  # it expired meanwhile
+                sizes.append(file.stat().st_size)
+    return sizes
+
+
+def half_ops(config: PipelineConfig) -> Iterator[tuple[int, int]]:
+    """Queue and queue offset of each half message that was ended, by a commit or a rollback, as the log tells.
+
+    A message of the op topic names one (4.9.3) or several (5.x). What is expired or damaged of them is left out.
+
+    Raises
+    ------
+    StoreError, SinkError
+        The log or the queue of the op topic cannot be read.
+    """
+    messages = messages_of(config)
+    for topic, queue_id, _, _ in consume_queues(config.store):
+        if topic != OP_TOPIC:
+            continue
+        queue = ConsumeQueueLookup.open(config.store, topic, queue_id, messages.min_offset)
+        for queue_offset in range(queue.min_offset, queue.max_offset):
+            found = messages.find(queue.entry(queue_offset).physical_offset)
+            if isinstance(found, Message) and found.topic == OP_TOPIC:
+                for text in (plain_body(found) or b"").split(b","):
+                    if text.isdigit() and len(text) < 19:
+                        yield queue_id, int(text)
+
 
 _LONG: Final = pa.int64()
 _TEXT: Final = pa.string()

@@ -17,7 +17,7 @@ from reput.source.printable import printable_json
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.query.message_row import message_row, plain_body
 from reput.streaming.query.store_lookup import Found, messages_of
-from reput.streaming.sql.output_file import output_file
+from reput.streaming.sql.output import output_file
 from reput.streaming.sql.result import ListedResult
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)

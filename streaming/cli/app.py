@@ -18,12 +18,12 @@ import typer
 from typer.core import TyperCommand
 
 import reput
-from reput.source.resource_limits import PROCESSES, READING, SPARK, check_limits
+from reput.source.system import PROCESSES, READING, SPARK, check_limits
 from reput.streaming.cli.log_lines import LogFormat, LogLines, log_to_standard_error, write_error
 from reput.streaming.cli.usage import Group
 from reput.streaming.process.interruption import InterruptedBySignal, is_interrupted
-from reput.streaming.process.standard_streams import STANDARD_OUTPUT, drop_output
-from reput.streaming.process.working_directory import made_absolute
+from reput.streaming.process.process_log import STANDARD_OUTPUT, drop_output
+from reput.streaming.process.run_directory import made_absolute
 
 _ABOUT = "Make a RocketMQ broker's queues, index and a table of messages from its commitlog, outside the broker."
 _Function = TypeVar("_Function", bound=Callable[..., Any])

@@ -173,7 +173,10 @@ def _check_names(
 
 def _relations(question: Question, asking: Asking, store: PipelineConfig | None, wish: _Wish) -> Relations:
     """Return the relations that the question reads; empty ones for a statement that is only shown, without a store."""
-    from reput.streaming.ask.relations import empty_relations, relations_of  # noqa: PLC0415  few questions need them
+    from reput.streaming.ask.relations import (  # noqa: PLC0415
+        empty_relations,
+        relations_of,
+    )
 
     if wish.shows_sql and (store is None or asking.table is None):
         return empty_relations(question)

@@ -53,7 +53,10 @@ def dump(
     """
     from reput.streaming.config.stored_sizes import Kind, read_by_files  # noqa: PLC0415
     from reput.streaming.dump.dump import DumpRequest, Streams, dump_file, dump_store  # noqa: PLC0415
-    from reput.streaming.dump.record_rows import Selection, Shown  # noqa: PLC0415
+    from reput.streaming.dump.log_dump import (  # noqa: PLC0415
+        Selection,
+        Shown,
+    )
     from reput.streaming.dump.store_file import kind_named  # noqa: PLC0415
 
     set_up_logging()

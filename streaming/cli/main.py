@@ -16,11 +16,10 @@ import threading
 from contextlib import suppress
 from typing import Any
 
-from reput.source.worker_process import load_without_threads
+from reput.source.system import load_without_threads
 from reput.streaming.process import interruption, memory
-from reput.streaming.process.python_warnings import hide_warnings
-from reput.streaming.process.standard_streams import drop_output, open_closed_streams
-from reput.streaming.process.working_directory import leave
+from reput.streaming.process.process_log import drop_output, hide_warnings, open_closed_streams
+from reput.streaming.process.run_directory import leave
 
 _SERVICE = "tail"
 

@@ -17,14 +17,14 @@ def recover(
 
     The log decides: queues and index agree with it afterwards. It may have been cut, too.
     """
+    from reput.streaming.recover import recover  # noqa: PLC0415
     from reput.streaming.recover import recover as maintenance  # noqa: PLC0415
-    from reput.streaming.recover import report  # noqa: PLC0415
 
     set_up_logging(reporting.log_format)
     config = settings.load(store, output=output)
     with working(f"comparing {output} with the log"):
         result = maintenance.recover_output(config, store, output, dry_run=dry_run, yes=yes)
-    typer.echo(report.as_json(result) if reporting.as_json else report.recovery_text(result, dry_run=dry_run))
+    typer.echo(recover.as_json(result) if reporting.as_json else recover.recovery_text(result, dry_run=dry_run))
 
 
 @app.command(epilog="Example: reput expire --store /data/store --output /data/reput --dry-run")
@@ -35,11 +35,11 @@ def expire(
 
     Only leading files are removed, and only if the log has none of their records any more.
     """
+    from reput.streaming.recover import recover  # noqa: PLC0415
     from reput.streaming.recover import recover as maintenance  # noqa: PLC0415
-    from reput.streaming.recover import report  # noqa: PLC0415
 
     set_up_logging(reporting.log_format)
     config = settings.load(store, output=output)
     with working(f"looking for expired files in {output}"):
         result = maintenance.expire_output(config, output, dry_run=dry_run, yes=yes)
-    typer.echo(report.as_json(result) if reporting.as_json else report.retention_text(result, dry_run=dry_run))
+    typer.echo(recover.as_json(result) if reporting.as_json else recover.retention_text(result, dry_run=dry_run))

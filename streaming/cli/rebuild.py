@@ -76,9 +76,9 @@ def rebuild(
     """
     began = time.monotonic()
     from reput.streaming.config.master import check_paths_on  # noqa: PLC0415  --help need not wait for the modules
+    from reput.streaming.rebuild.plan import RebuildRequest  # noqa: PLC0415
     from reput.streaming.rebuild.rebuild import Rebuild  # noqa: PLC0415
     from reput.streaming.rebuild.report import RebuildProgress  # noqa: PLC0415
-    from reput.streaming.rebuild.request import RebuildRequest  # noqa: PLC0415
     from reput.streaming.tasks.task_session import task_session  # noqa: PLC0415
 
     set_up_logging(reporting.log_format)

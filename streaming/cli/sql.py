@@ -50,7 +50,7 @@ def sql(
 
 def _prompt(asking: Asking) -> None:
     from reput.streaming.sql.duckdb_query import table_columns  # noqa: PLC0415
-    from reput.streaming.sql.output_file import standard_output  # noqa: PLC0415
+    from reput.streaming.sql.output import standard_output  # noqa: PLC0415
     from reput.streaming.sql.prompt import prompt  # noqa: PLC0415  its modules are loaded only for it
 
     if asking.for_spark or asking.result is not None:

@@ -89,7 +89,10 @@ class Asking(SparkConfig):
 
     def destination(self) -> AbstractContextManager[TextIO]:
         """Return where the rows go: the file, or standard output; errors are those of ``output_file``."""
-        from reput.streaming.sql.output_file import output_file, standard_output  # noqa: PLC0415
+        from reput.streaming.sql.output import (  # noqa: PLC0415
+            output_file,
+            standard_output,
+        )
 
         return standard_output() if self.result is None else output_file(self.result, self.table, option="--result")
 
@@ -107,10 +110,10 @@ class Asking(SparkConfig):
 
     def _ask_spark(self, statement: str, relations: Relations | None) -> AbstractContextManager[Result]:
         from reput.sinks.table.file_list import FileList  # noqa: PLC0415
-        from reput.source.resource_limits import SPARK as NEEDS_OF_SPARK  # noqa: PLC0415
-        from reput.source.resource_limits import check_limits  # noqa: PLC0415
+        from reput.source.system import SPARK as NEEDS_OF_SPARK  # noqa: PLC0415
+        from reput.source.system import check_limits  # noqa: PLC0415
         from reput.streaming.config.pipeline import load_sql_options  # noqa: PLC0415
-        from reput.streaming.output.table_path import check_table  # noqa: PLC0415
+        from reput.streaming.output.paths import check_table  # noqa: PLC0415
         from reput.streaming.sql.spark_query import spark_query  # noqa: PLC0415
 
         check_limits(NEEDS_OF_SPARK)

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from reput.source.resource_limits import SPARK, check_limits
+from reput.source.system import SPARK, check_limits
 from reput.streaming.cli.app import app, run_or_fail, set_up_logging
 from reput.streaming.cli.options import DryRun, Json, SparkConfig, Table
-from reput.streaming.process.standard_streams import terminal_width
+from reput.streaming.process.process_log import terminal_width
 from reput.streaming.process.working import working
 
 table = app.group("table", "Describe, maintain and repair a message table.", no_args_is_help=True)
@@ -35,7 +35,7 @@ def describe(table: Table, as_json: Json = False) -> None:
     Also shows which readers can read the table, and which files wait to be merged. Needs no Spark.
     """
     from reput.sinks.table.table_state import TableState  # noqa: PLC0415
-    from reput.streaming.output.table_path import check_table  # noqa: PLC0415
+    from reput.streaming.output.paths import check_table  # noqa: PLC0415
     from reput.streaming.table import report  # noqa: PLC0415
 
     check_table(table)
@@ -56,7 +56,7 @@ def history(
     from reput.sinks.table.file_list import log_errors  # noqa: PLC0415
     from reput.sinks.table.history import log_entries  # noqa: PLC0415
     from reput.sinks.table.table_state import TableState  # noqa: PLC0415
-    from reput.streaming.output.table_path import check_table  # noqa: PLC0415
+    from reput.streaming.output.paths import check_table  # noqa: PLC0415
     from reput.streaming.table import report  # noqa: PLC0415
 
     check_table(table)
@@ -75,9 +75,9 @@ def optimize(table: Table, settings: SparkConfig, broker: Broker = None, as_json
     A running tail does the same, a little at a time. This command ends when nothing is left to merge or sort.
     """
     from reput.streaming.config.pipeline import load_spark_options  # noqa: PLC0415
-    from reput.streaming.output.table_path import check_table  # noqa: PLC0415
-    from reput.streaming.table import optimize as merging  # noqa: PLC0415
+    from reput.streaming.output.paths import check_table  # noqa: PLC0415
     from reput.streaming.table import report  # noqa: PLC0415
+    from reput.streaming.table import upkeep as merging  # noqa: PLC0415
 
     set_up_logging()
 
@@ -107,7 +107,7 @@ def vacuum(
     A tail may keep the table meanwhile. Needs no Spark.
     """
     from reput.streaming.table import report  # noqa: PLC0415
-    from reput.streaming.table import vacuum as cleaning  # noqa: PLC0415
+    from reput.streaming.table import upkeep as cleaning  # noqa: PLC0415
 
     with working("looking for files that no version needs"):
         done = cleaning.vacuum(table, keep_versions, dry_run=dry_run)
@@ -120,8 +120,8 @@ def repair(table: Table, as_json: Json = False) -> None:
 
     The new checkpoint is made from the commits. Needs no Spark.
     """
-    from reput.streaming.table import repair as repairing  # noqa: PLC0415
     from reput.streaming.table import report  # noqa: PLC0415
+    from reput.streaming.table import upkeep as repairing  # noqa: PLC0415
 
     done = repairing.repair(table)
     typer.echo(report.as_json(done) if as_json else report.repair_text(done))

@@ -15,10 +15,10 @@ from reput.streaming.output.paths import OutputPaths
 from reput.streaming.process.interruption import deferred
 from reput.streaming.spark import session as spark
 from reput.streaming.spark.sessions import Sessions
-from reput.streaming.status.facts import facts_of, versions
 from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.status.publisher import StatusPublisher
 from reput.streaming.status.run_state import RunState
+from reput.streaming.status.status_document import facts_of, versions
 from reput.streaming.tail.tail import Tail
 
 

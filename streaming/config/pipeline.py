@@ -15,17 +15,17 @@ from typing import Any
 from reput.sinks.formats.index_file import index_file_size
 from reput.sinks.table.row_retention import RowRetention
 from reput.source.errors import OptionError
-from reput.source.options import INT_MAX, filled, parse_given, parse_value, shown, values_of
-from reput.source.record.message_properties import parse_delay_levels
-from reput.source.segments.commit_log_path import check_store
-from reput.source.segments.store_layout import (
+from reput.source.log.store_layout import (
     check_no_dledger,
+    check_store,
     commit_log_paths,
     dledger_directory,
     has_queue_files,
     rocksdb_queues,
     with_dledger,
 )
+from reput.source.options import INT_MAX, filled, parse_given, parse_value, shown, values_of
+from reput.source.record.message_properties import parse_delay_levels
 from reput.streaming.config.broker import broker_version
 from reput.streaming.config.broker_conf import FILE_STORE, NUMBERS, PATHS, SWITCHES, BrokerConf
 from reput.streaming.config.broker_sections import Configuration

@@ -25,10 +25,9 @@ from reput.sinks.index.index_reader import deduced_sizes, index_file_names
 from reput.sinks.queue.consume_queue import rounded_file_size
 from reput.sinks.queue.queue_reader import ends_full, queue_rows
 from reput.source.errors import ForeignSettingsError
-from reput.source.segments.file_sizes import OtherSize, log_ends_full, other_size, row_of
+from reput.source.log.file_sizes import OtherSize, log_ends_full, other_size, row_of
 from reput.streaming.config.broker import broker_version
-from reput.streaming.config.broker_conf import NUMBERS, BrokerConf
-from reput.streaming.config.broker_conf_places import broker_conf_of
+from reput.streaming.config.broker_conf import NUMBERS, BrokerConf, broker_conf_of
 from reput.streaming.config.pipeline import PipelineConfig, options_of_broker
 from reput.streaming.config.settings import IndexOptions
 

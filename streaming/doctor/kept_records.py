@@ -14,17 +14,17 @@ from reput.sinks.dispatch.piece_entries import PieceEntries
 from reput.sinks.dispatch.runs import Run
 from reput.sinks.formats.consume_queue import CQ_STORE_UNIT_SIZE, ENTRY, is_pre_blank
 from reput.sinks.queue.consume_queue import ConsumeQueue
-from reput.sinks.queue.queue_lives import QueueLives
+from reput.sinks.queue.queue_sink import QueueLives
 from reput.source.arrays import Int64s
 from reput.source.errors import SinkError
 from reput.source.kernels import record_kernels as rk
 from reput.source.kernels.batch_decoder import RecordColumns
 from reput.source.log.boundaries import Boundaries, split
+from reput.source.log.mapped_file_queue import MappedFile, MappedFileQueue
 from reput.source.log.offset_range import OffsetRange
-from reput.source.record.java_string import decode_utf8
-from reput.source.segments.damage import QUARANTINE
-from reput.source.segments.mapped_file_queue import MappedFile, MappedFileQueue
-from reput.source.segments.range_reader import DecodeOptions, scan_windows
+from reput.source.log.range_reader import DecodeOptions, scan_windows
+from reput.source.record.damage import QUARANTINE
+from reput.source.record.message_properties import decode_utf8
 from reput.streaming.doctor.prediction import LostRecords
 from reput.streaming.doctor.start_settings import StartSettings
 from reput.streaming.effects.range_task import RangeTask

@@ -9,13 +9,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
+
+from reput.sinks.dispatch.multi_dispatch import bad_offset
 from reput.sinks.files.store_path import ABORT
-from reput.source.segments.mapped_file_queue import MappedFile
-from reput.streaming.doctor.dispatcher import Dispatcher
+from reput.sinks.formats.consume_queue import ENTRY, is_queued
+from reput.sinks.queue.broker_queue import BrokerQueue
+from reput.sinks.store_checkpoint import StoreCheckpoint
+from reput.source.arrays import Bools
+from reput.source.kernels import property_kernels as pk
+from reput.source.kernels import record_kernels as rk
+from reput.source.kernels.batch_decoder import RecordColumns
+from reput.source.log.broker_check import BrokerRecord, GoodRecords, OddRecord, WalkEnd, broker_walk
+from reput.source.log.mapped_file_queue import MappedFile
+from reput.source.log.offset_range import OffsetRange
+from reput.source.log.range_reader import DecodeOptions, scan_windows
+from reput.source.record.message_properties import (
+    PROPERTY_INNER_MULTI_DISPATCH,
+    PROPERTY_INNER_MULTI_QUEUE_OFFSET,
+    decode_utf8,
+)
 from reput.streaming.doctor.kept_records import Expected, Indexed, belonging, lost_records
-from reput.streaming.doctor.log_recovery import LogEnd, cut_log, cut_queues, recover_log
 from reput.streaming.doctor.prediction import LogCut, Obstacle, Part, Prediction, QueueState, Recovery
-from reput.streaming.doctor.replay import replay, replay_from
 from reput.streaming.doctor.start_settings import StartSettings
 from reput.streaming.doctor.stored_files import (
     IndexFiles,
@@ -26,6 +41,380 @@ from reput.streaming.doctor.stored_files import (
     load_queues,
     load_segments,
 )
+from reput.streaming.effects.range_task import RangeTask
+from reput.streaming.output.recovery_start import recovered_first
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Records at which the broker's own dispatch ends in an exception, though they are whole.
+#
+# ``ConsumeQueue#multiDispatchLmqQueue`` and ``ReputMessageService#notifyMessageArrive4MultiQueue`` parse the offsets in
+# further queues, and 4.9.3's ``checkMultiDispatchQueue`` takes it that each record has properties. Recovery ends with
+# such an exception; a replay tries the record again, for ever.
+
+_RETRY_TOPIC = "%RETRY%"
+
+
+@dataclass(frozen=True)
+class DispatchError:
+    """A record that the broker cannot dispatch: where it begins, what it throws at, and whether it has an entry.
+
+    `before` is how many records were looked at before it.
+    """
+
+    offset: int
+    why: str
+    is_queued: bool
+    before: int = 0
+
+
+def first_error(
+    file: MappedFile, found: GoodRecords, start: int, settings: StartSettings, *, in_replay: bool
+) -> DispatchError | None:
+    """The first of some records of a segment, from the offset `start` on, at which the broker's dispatch fails."""
+    wants_properties = _wants_properties(settings)
+    looks = settings.needs.multi_dispatch is not None or (in_replay and settings.notifies)
+    if not ((found.names_queues and looks) or (found.lacks_properties and wants_properties)):
+        return None
+    delays, before = np.array(settings.rules.delays_ms, np.int64), 0
+    for window in scan_windows(file, start, found.end, DecodeOptions()):
+        columns = window.decode(delays).columns
+        has_both = (columns.spans[:, [pk.MULTI_DISPATCH, pk.MULTI_QUEUE_OFFSET], 1] > 0).all(axis=1)
+        lacks = _lacks_properties(columns) if wants_properties else np.zeros(len(columns), bool)
+        for row in np.flatnonzero(has_both | lacks).tolist():
+            names, offsets = (
+                _text(columns, columns.spans[row, span]) for span in (pk.MULTI_DISPATCH, pk.MULTI_QUEUE_OFFSET)
+            )
+            topic = _text(columns, columns.parts[row, [rk.TOPIC, rk.TOPIC_SIZE]])
+            queued = is_queued(int(columns.sys_flag[row]))
+            why = _why(settings, topic, None if lacks[row] else (names, offsets), queued=queued, in_replay=in_replay)
+            if why is not None:
+                return DispatchError(window.offset_of(row), why, queued, before + row)
+        before += len(columns)
+    return None
+
+
+def error_of(record: BrokerRecord, settings: StartSettings, *, in_replay: bool) -> DispatchError | None:
+    """Why the broker cannot dispatch a record; None if it can."""
+    further = None
+    if record.properties is not None:
+        get = record.properties.get
+        further = get(PROPERTY_INNER_MULTI_DISPATCH, ""), get(PROPERTY_INNER_MULTI_QUEUE_OFFSET, "")
+    queued = is_queued(record.sys_flag)
+    why = _why(settings, record.topic, further, queued=queued, in_replay=in_replay)
+    return None if why is None else DispatchError(record.physical_offset, why, queued)
+
+
+def _why(
+    settings: StartSettings, topic: str, further: tuple[str, str] | None, *, queued: bool, in_replay: bool
+) -> str | None:
+    """What the broker throws at; `further` are the two properties, None for a record without any property."""
+    if further is None:
+        return "it has no properties" if queued and _wants_properties(settings) else None
+    bad = None
+    if queued and settings.needs.multi_dispatch is not None:
+        bad = settings.needs.multi_dispatch.fails_at(topic, *further)
+    if bad is None and in_replay and settings.notifies and not (settings.is_v5 and topic.startswith(_RETRY_TOPIC)):
+        bad = bad_offset(*further)
+    return None if bad is None else f"{PROPERTY_INNER_MULTI_QUEUE_OFFSET} holds {bad!r}, which is no number"
+
+
+def _wants_properties(settings: StartSettings) -> bool:
+    return settings.needs.multi_dispatch is not None and not settings.is_v5
+
+
+def _lacks_properties(columns: RecordColumns) -> Bools:
+    lacks: Bools = columns.parts[:, rk.PROPERTIES_SIZE] <= 0
+    return lacks
+
+
+def _text(columns: RecordColumns, span: np.ndarray[tuple[int], np.dtype[np.int64]]) -> str:
+    at, size = span.tolist()
+    return decode_utf8(columns.data[at : at + max(0, size)].tobytes())
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What a broker makes of the records that it dispatches at its start: entries of queues, and whether there are keys.
+
+WAITS = "the broker waits for its replay for ever, and does not come up"
+
+
+@dataclass
+class Dispatcher:
+    """Dispatches to queues in memory, and notes what goes to the index.
+
+    `first` is the physical offset of the first record, `count` how many there were.
+    """
+
+    settings: StartSettings
+    queues: dict[tuple[str, int], BrokerQueue]
+    first: int | None = None
+    count: int = 0
+    _task: RangeTask = field(init=False)
+
+    def __post_init__(self) -> None:
+        options = DecodeOptions(delays_ms=self.settings.rules.delays_ms)
+        self._task = RangeTask(options, replace(self.settings.needs, index=False))
+
+    @property
+    def max_physic_offset(self) -> int:
+        """Where the last record that is in any queue ends; -1 without one."""
+        return max((queue.max_physic_offset for queue in self.queues.values()), default=-1)
+
+    def dispatch(
+        self,
+        file: MappedFile,
+        found: GoodRecords | OddRecord,
+        behind: int | None = None,
+        *,
+        in_replay: bool = False,
+    ) -> None:
+        """Dispatch records of a segment; of those that begin at or before `behind`, none.
+
+        Raises
+        ------
+        NoStartError
+            The broker's dispatch of a record fails; those before it are dispatched.
+        """
+        if isinstance(found, OddRecord):
+            record = found.check.record
+            assert record is not None
+            if behind is None or record.physical_offset > behind:
+                _stop_at(error_of(record, self.settings, in_replay=in_replay), file, in_replay=in_replay)
+                self._dispatch_record(record)
+            return
+        if behind is not None and found.end - 1 <= behind:
+            return
+        count, first = found.count, found.start
+        if behind is not None and found.start <= behind:
+            count, first = self._behind(file, found, behind)
+        error = first_error(file, found, first, self.settings, in_replay=in_replay)
+        end = found.end
+        if error is not None:
+            end, count = error.offset, error.before
+        if first < end:
+            batch = self._task.read(OffsetRange(first, end, file)).batch()
+            assert batch is not None
+            self._note(first, count)
+            for queue in batch.entries.all_queues():
+                self._queue(decode_utf8(queue.topic), queue.queue_id).put(queue.entries, queue.queue_offsets)
+        _stop_at(error, file, in_replay=in_replay)
+
+    def _behind(self, file: MappedFile, found: GoodRecords, behind: int) -> tuple[int, int]:
+        """How many of the records begin behind an offset, and where the first of them does."""
+        count, first = 0, found.end
+        for window in scan_windows(file, found.start, found.end, DecodeOptions()):
+            starts = window.start + window.parts[:, rk.AT]
+            later = starts[starts > behind]
+            count += len(later)
+            first = min(first, int(later[0])) if len(later) else first
+        return count, first
+
+    def _dispatch_record(self, record: BrokerRecord) -> None:
+        self._note(record.physical_offset, 1)
+        if not is_queued(record.sys_flag):
+            return
+        entry = np.array([(record.physical_offset, record.msg_size, record.tags_code)], ENTRY)
+        entries = entry.view(np.uint8).reshape(1, -1)
+        self._queue(record.topic, record.queue_id).put(entries, np.array([record.queue_offset], np.int64))
+
+    def _note(self, first: int, count: int) -> None:
+        if count and self.first is None:
+            self.first = first
+        self.count += count
+
+    def _queue(self, topic: str, queue_id: int) -> BrokerQueue:
+        key = topic, queue_id
+        if key not in self.queues:
+            self.queues[key] = BrokerQueue(topic, queue_id, self.settings.queue_file_size)
+        return self.queues[key]
+
+
+def _stop_at(error: DispatchError | None, file: MappedFile, *, in_replay: bool) -> None:
+    if error is None:
+        return
+    then = f"the replay tries it again for ever, and {WAITS}" if in_replay else "its recovery ends there"
+    why = f"the broker's own dispatch of the record at offset {error.offset} fails ({error.why}): {then}"
+    raise NoStartError(Part.DISPATCH if error.is_queued else Part.NOTIFY, why, file.path)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The broker's replay of its log from where its queues end, once recovery has ended the log.
+#
+# ``DefaultMessageStore#start`` and ``ReputMessageService#doReput``, whose position drifts behind a record of wrong
+# sizes.
+
+
+def replay_from(segments: list[Segment], dispatcher: Dispatcher) -> int:
+    """Where the replay begins: at the end of the last record that has a queue entry, or at the log's begin."""
+    return max(segments[0].file.file_from_offset if segments else 0, dispatcher.max_physic_offset, 0)
+
+
+def replay(segments: list[Segment], start: int, dispatcher: Dispatcher, settings: StartSettings) -> None:
+    """Dispatch from `start` to the log's end.
+
+    Raises
+    ------
+    NoStartError
+        The replay does not get there: a segment is missing, or it cannot pass over a record.
+    """
+    at = start
+    while segments and at < segments[-1].end:
+        segment = _segment_of(segments, at)
+        if segment is None:
+            raise NoStartError(Part.REPLAY, f"no segment holds offset {at}, where the replay goes on: {WAITS}")
+        begin = segment.file.file_from_offset + at % settings.segment_size
+        if begin >= segment.end:
+            raise NoStartError(
+                Part.REPLAY, f"{segment.file.path} has nothing at offset {at}: {WAITS}", segment.file.path
+            )
+        at = _replay_buffer(segment, begin, dispatcher, settings)
+
+
+def _replay_buffer(segment: Segment, begin: int, dispatcher: Dispatcher, settings: StartSettings) -> int:
+    """Dispatch what is readable of a segment from `begin` on; returns where the replay goes on."""
+    at = position = begin
+    size = segment.end - begin
+    read = 0
+    rules = settings.rules.without_crc()
+    while read < size:
+        found: GoodRecords | OddRecord | WalkEnd | None = None
+        for found in broker_walk(segment.file, position, segment.end, rules):
+            if isinstance(found, WalkEnd):
+                break
+            dispatcher.dispatch(segment.file, found, in_replay=True)
+            length = (found.end if isinstance(found, GoodRecords) else found.check.position) - found.start
+            at, read, position = at + length, read + length, position + length
+        if read >= size:
+            break
+        assert isinstance(found, WalkEnd)
+        check = found.check
+        if check.is_fatal:
+            why = f"{check.why} at offset {position}: the replay ends, and {WAITS}"
+            raise NoStartError(Part.REPLAY, why, segment.file.path)
+        if check.success:
+            return at + settings.segment_size - at % settings.segment_size
+        if check.size <= 0:
+            if settings.is_master:
+                return at + size - read
+            why = f"{check.why} at offset {position}: a slave does not pass over it, {WAITS}"
+            raise NoStartError(Part.REPLAY, why, segment.file.path)
+        # The broker goes on parsing behind the parts, and adds the stated size to its position.
+        at, position = at + check.size, check.position
+    return at
+
+
+def _segment_of(segments: list[Segment], offset: int) -> Segment | None:
+    """The segment that holds `offset` (``MappedFileQueue#findMappedFileByOffset``); for 0, the first one."""
+    for segment in segments:
+        if segment.file.file_from_offset <= offset < segment.file.end:
+            return segment
+    return segments[0] if offset == 0 else None
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The broker's recovery of its commitlog: which records it dispatches, where it ends the log.
+#
+# ``CommitLog#recoverNormally`` and ``#recoverAbnormally`` of 4.9.3 and 5.5.0, with
+# ``MappedFileQueue#truncateDirtyFiles`` and ``DefaultMessageStore#truncateDirtyLogicFiles``.
+
+_OUT_OF_MEMORY = "no JVM makes so large an array: the broker ends with an OutOfMemoryError"
+
+
+@dataclass(frozen=True)
+class LogEnd:
+    """Where recovery found the log to end.
+
+    Attributes
+    ----------
+    offset
+        The physical offset.
+    segment
+        The segment in which it ends.
+    why
+        What the broker makes of what stands there; empty behind a file's blank.
+    last_store_timestamp
+        The store time (ms) of the last record before; None without one.
+    begins_in
+        The segment at which recovery began.
+    """
+
+    offset: int
+    segment: Segment
+    why: str
+    last_store_timestamp: int | None
+    begins_in: Segment
+
+
+def recover_log(
+    segments: list[Segment],
+    checkpoint: StoreCheckpoint,
+    dispatcher: Dispatcher,
+    settings: StartSettings,
+    *,
+    is_abnormal: bool,
+) -> LogEnd:
+    """Follow the log as recovery does, dispatching what it dispatches; `segments` has at least one.
+
+    Raises
+    ------
+    NoStartError
+        The broker does not survive a record.
+    """
+    queued_to = dispatcher.max_physic_offset
+    files = [segment.file for segment in segments]
+    at = recovered_first(files, checkpoint, lambda: queued_to, settings, unclean=is_abnormal)
+    begins_in = segments[at]
+    # 4.9.3 dispatches nothing in its normal recovery; its replay does.
+    dispatches = is_abnormal or settings.is_v5
+    behind = None if is_abnormal else queued_to
+    stored = None
+    while True:
+        segment = segments[at]
+        begin = end = segment.file.file_from_offset
+        found: GoodRecords | OddRecord | WalkEnd | None = None
+        for found in broker_walk(segment.file, begin, segment.file.end, settings.rules):
+            if isinstance(found, WalkEnd):
+                break
+            if dispatches:
+                dispatcher.dispatch(segment.file, found, behind)
+            stored, end = _last_of(found)
+        assert isinstance(found, WalkEnd)
+        if found.check.is_fatal:
+            raise NoStartError(Part.RECORD, f"{found.check.why} at offset {end}: {_OUT_OF_MEMORY}", segment.file.path)
+        if not found.check.success:
+            return LogEnd(end, segment, found.check.why, stored, begins_in)
+        at += 1
+        if at == len(segments):
+            return LogEnd(end, segment, "", stored, begins_in)
+
+
+def _last_of(found: GoodRecords | OddRecord) -> tuple[int, int]:
+    """The store time of the last record, and the offset behind it."""
+    if isinstance(found, GoodRecords):
+        return found.last_store_timestamp, found.end
+    assert found.check.record is not None
+    return found.check.record.store_timestamp, found.check.position
+
+
+def cut_log(segments: list[Segment], offset: int) -> list[Segment]:
+    """End the log at `offset`: changes `segments`, and returns those that the broker deletes."""
+    removed = []
+    for segment in list(segments):
+        if segment.file.end <= offset:
+            continue
+        if offset >= segment.file.file_from_offset:
+            segment.wrote = offset - segment.file.file_from_offset
+        else:
+            segments.remove(segment)
+            removed.append(segment)
+    return removed
+
+
+def cut_queues(dispatcher: Dispatcher, queued_to: int, offset: int) -> None:
+    """Cut the queues of a log that ends at `offset`, if any of them reached so far when it was asked (`queued_to`)."""
+    if queued_to >= offset:
+        for queue in dispatcher.queues.values():
+            queue.truncate(offset)
 
 
 @dataclass

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from reput.sinks.dispatch.logic_needs import LogicNeeds
+from reput.sinks.dispatch.multi_dispatch import LogicNeeds
 from reput.sinks.queue.consume_queue import rounded_file_size
 from reput.source.errors import OptionError
-from reput.source.record.java_string import parse_int
-from reput.source.segments.broker_check import BrokerRules
-from reput.source.segments.store_layout import has_queue_files, rocksdb_queues
+from reput.source.log.broker_check import BrokerRules
+from reput.source.log.store_layout import has_queue_files, rocksdb_queues
+from reput.source.record.message_properties import parse_int
 from reput.streaming.config.broker import Version, broker_version, logic_needs, unseen_queues, version_text
 from reput.streaming.config.broker_conf import BrokerConf
 from reput.streaming.config.pipeline import PipelineConfig

@@ -10,20 +10,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from reput.sinks.files.directory import names_in
-from reput.sinks.files.store_path import (
-    BATCH_CONSUME_QUEUE,
-    CONSUME_QUEUE,
-    CONSUME_QUEUE_EXT,
-    INDEX,
-    STORE_CHECKPOINT,
-)
+from reput.sinks.files.file_system import names_in
+from reput.sinks.files.store_path import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX, STORE_CHECKPOINT
 from reput.sinks.formats.index_file import IndexHeader
 from reput.sinks.index.index_reader import open_index_file
-from reput.sinks.recover.broker_queue import BrokerQueue, QueueFile
+from reput.sinks.queue.broker_queue import BrokerQueue, QueueFile
 from reput.sinks.store_checkpoint import StoreCheckpoint
-from reput.source.record.java_string import parse_int, parse_long
-from reput.source.segments.mapped_file_queue import MappedFile
+from reput.source.log.mapped_file_queue import MappedFile
+from reput.source.record.message_properties import parse_int, parse_long
 from reput.streaming.doctor.prediction import Obstacle, Part
 from reput.streaming.doctor.start_settings import StartSettings, not_known
 

@@ -12,14 +12,9 @@ from reput.source.printable import counted
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.config.settings import Settings
 from reput.streaming.config.stored_sizes import index_options_of
-from reput.streaming.dump.checkpoint_file import CheckpointDump
-from reput.streaming.dump.entries import EntryRange, Rows
-from reput.streaming.dump.ext_file import ExtFileDump
-from reput.streaming.dump.index_file import IndexFileDump
-from reput.streaming.dump.log_dump import LogDump, LogPart
+from reput.streaming.dump.entry_files import CheckpointDump, EntryRange, ExtFileDump, IndexFileDump, QueueFileDump, Rows
+from reput.streaming.dump.log_dump import LogDump, LogPart, Selection, Shown
 from reput.streaming.dump.printer import JsonPrinter, Printer, TablePrinter, Totals
-from reput.streaming.dump.queue_file import QueueFileDump
-from reput.streaming.dump.record_rows import Selection, Shown
 from reput.streaming.dump.store_file import DumpedFile, FileKind, recognise, segment_of
 
 FileDump = QueueFileDump | ExtFileDump | IndexFileDump | CheckpointDump

@@ -17,12 +17,10 @@ from reput.sinks.files.store_path import (
 )
 from reput.sinks.store_checkpoint import CHECKPOINT_SIZE
 from reput.source.errors import OptionError, StoreError
+from reput.source.log.mapped_file_queue import HEAD_SIZE, MappedFile, is_begun, is_framed, open_for_reading
+from reput.source.log.store_layout import COMMIT_LOG, is_dledger_log, is_file_name
 from reput.source.record.dledger_entry import ENTRY_HEADER_SIZE, ENTRY_POS_AT
 from reput.source.record.message_format import PHYSICAL_OFFSET_AT
-from reput.source.segments.mapped_file_name import is_file_name
-from reput.source.segments.mapped_file_queue import MappedFile, open_for_reading
-from reput.source.segments.segment_head import HEAD_SIZE, is_begun, is_framed
-from reput.source.segments.store_layout import COMMIT_LOG, is_dledger_log
 
 
 class FileKind(str, Enum):

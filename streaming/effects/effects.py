@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from reput.sinks.dispatch.batch import LogicBatch
-from reput.source.segments.damage import DamagedRange
+from reput.source.record.damage import DamagedRange
 from reput.streaming.effects.range_task import RangeEffects
 from reput.streaming.output.quarantine_step import Lines, QuarantineStep
 

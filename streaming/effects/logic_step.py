@@ -14,7 +14,7 @@ from reput.sinks.files.scratch import Scratch
 from reput.sinks.files.sink_progress import RecordFingerprint
 from reput.sinks.store_checkpoint import load_store_checkpoint, store_checkpoint
 from reput.sinks.table.message_table import MessageTable
-from reput.source.segments.range_reader import DecodeOptions
+from reput.source.log.range_reader import DecodeOptions
 from reput.streaming.effects.effects import Effects
 from reput.streaming.effects.range_task import RangeEffects, RangeTask
 from reput.streaming.effects.writers import TableWriter, write_side_by_side, writers_of

@@ -11,20 +11,20 @@ from typing import Any
 import pyarrow as pa
 
 from reput.sinks.dispatch.batch import LogicBatch
-from reput.sinks.dispatch.logic_needs import LogicNeeds
+from reput.sinks.dispatch.multi_dispatch import LogicNeeds
 from reput.sinks.dispatch.piece import PieceRow, QueueFilter, make_pieces
-from reput.sinks.files.single_file import remove_scratch
+from reput.sinks.files.durable_file import remove_scratch
 from reput.sinks.table.forgotten_rows import NONE_FORGOTTEN, ForgottenRows
 from reput.sinks.table.message_file import TABLE_FILE_SCHEMA, TableFile, TableFileWriter
 from reput.sinks.table.message_file import WINDOW_BYTES as TABLE_WINDOW_BYTES
 from reput.sinks.table.record_digest import StretchSums
 from reput.sinks.table.row_retention import ExpiryLimits
 from reput.source.errors import CorruptRecordError, SinkError
+from reput.source.log.boundaries import RangeCut
 from reput.source.log.offset_range import OffsetRange
-from reput.source.log.range_cut import RangeCut
-from reput.source.segments.damage import STOP, DamagedRange
-from reput.source.segments.range_reader import DecodeOptions, read_windows
-from reput.source.segments.segment_scan import Window
+from reput.source.log.range_reader import DecodeOptions, read_windows
+from reput.source.log.segment_scan import Window
+from reput.source.record.damage import STOP, DamagedRange
 
 # A window's records are walked, then used: meanwhile they stay in the processor's second cache.
 _WINDOW_BYTES = 512 * 1024

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Protocol
 
 from reput.sinks.abort_file import LeftBy, abort_left_by, clear_abort, mark_abort
-from reput.sinks.files.directory import has_files
 from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.file_system import has_files
 from reput.sinks.files.sink_progress import ProgressFile
 from reput.sinks.files.store_path import ABORT
 from reput.source.errors import OutputError, ReputError
 from reput.source.log.log_reader import LogReader
+from reput.source.log.range_reader import scan_windows
 from reput.source.record.message_decoder import Verdict
-from reput.source.segments.range_reader import scan_windows
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.output.log_explains import FOLDERS, RECOVER, Gap, check_explained
 from reput.streaming.output.recovery_start import broker_recovers_from

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts, anomaly_at_end
 from reput.source.errors import ReputError
 from reput.source.log.log_reader import LogReader
-from reput.source.segments.segment_head import HEAD_SIZE, first_store_timestamp, is_blank
+from reput.source.log.mapped_file_queue import HEAD_SIZE, first_store_timestamp, is_blank
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,14 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
-from reput.sinks.files.directory import has_files
 from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.file_system import has_files
 from reput.sinks.files.sink_progress import ProgressFile, RecordFingerprint, SinkProgress
 from reput.sinks.files.store_path import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, INDEX
 from reput.sinks.index.index_sink import IndexSink
 from reput.sinks.queue.batch_consume_queue import BatchConsumeQueueSink
 from reput.sinks.queue.consume_queue import ConsumeQueueSink
-from reput.sinks.recover.record_traces import RecordTrace, index_traces, queue_traces
+from reput.sinks.record_traces import RecordTrace, index_traces, queue_traces
 from reput.source.errors import GIVE_YES, CommitLogRewoundError, SinkError, UnexplainedError
 from reput.source.log.log_reader import LogReader
 from reput.source.record.message_properties import PROPERTY_INNER_MULTI_DISPATCH

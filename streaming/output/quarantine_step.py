@@ -16,7 +16,7 @@ from reput.sinks.queue.consume_queue import ConsumeQueueSink
 from reput.sinks.table.location import TableLocation
 from reput.sinks.table.quarantine_table import QuarantineTable
 from reput.source.log.log_reader import LogReader
-from reput.source.segments.damage import HEAD_BYTES, DamagedRange
+from reput.source.record.damage import HEAD_BYTES, DamagedRange
 
 Lines = tuple[QuarantinedRange, ...]
 _log = logging.getLogger("reput")

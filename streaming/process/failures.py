@@ -25,10 +25,13 @@ from reput.source.errors import (
     ReputError,
     StoreError,
     TransientError,
+    output_error_of,
     remote_error,
+    says_no_room,
+    says_unanswered,
+    who_refuses,
 )
 from reput.source.printable import printable
-from reput.source.system_errors import output_error_of, says_no_room, says_unanswered, who_refuses
 from reput.streaming.process.jvm import has_jvm_died, last_jvm
 
 _LINE_LENGTH_MAX = 600

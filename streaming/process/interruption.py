@@ -12,9 +12,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
+from contextvars import ContextVar
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _EXIT_CODE_OF_SIGNAL = 128  # what a shell reports for a command that a signal ended
@@ -173,3 +175,80 @@ def _on_signal(number: int, _frame: FrameType | None) -> None:
     for action in _state.first_aid:
         action()
     raise InterruptedBySignal
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Work beside the main thread, where a signal does not break it off in its middle.
+
+_Result = TypeVar("_Result")
+_SIGNALS_SEEN_WITHIN_S = 0.1
+
+
+def beside_the_main_thread(action: Callable[[], _Result], *others: Callable[[], object]) -> _Result:
+    """The result of `action`, which runs at the same time as `others`, each in a thread; raises what one has raised.
+
+    A signal interrupts the wait for them, and nothing else: in the main thread it would leave LLVM's objects in a state
+    in which Python cannot finalize them, and Spark only takes SIGINT over there. The threads belong to no pool, so that
+    an interrupted command does not wait for them.
+    """
+    first, *further = [_begun(each) for each in (action, *others)]
+    for future in further:
+        result_of(future)
+    result: _Result = result_of(first)
+    return result
+
+
+def result_of(future: Future[_Result]) -> _Result:
+    """The future's result; in one long wait, a Ctrl-C that comes just before would be seen only at the end."""
+    while not future.done():
+        wait([future], timeout=_SIGNALS_SEEN_WITHIN_S)
+    return future.result()
+
+
+def _begun(action: Callable[[], Any]) -> Future[Any]:
+    future: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(action())
+        except BaseException as error:  # noqa: BLE001  the thread that waits for the result raises it
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="beside-main", daemon=True).start()
+    return future
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# For which broker and which query a thread works: lines of the log and Spark's jobs name them.
+
+_broker: ContextVar[str | None] = ContextVar("broker", default=None)
+_query: ContextVar[str | None] = ContextVar("query", default=None)
+
+
+def broker_of_thread() -> str | None:
+    """The name of the broker for which this thread works; None where the process keeps one alone."""
+    return _broker.get()
+
+
+def query_of_thread() -> str | None:
+    """The name of the query for which this thread works just now; None for work that belongs to none."""
+    return _query.get()
+
+
+def work_for(broker: str | None) -> None:
+    """Have this thread work for `broker` from now on.
+
+    A thread that it starts works for nobody, unless it runs in a copy of this one's context.
+    """
+    _broker.set(broker)
+
+
+@contextmanager
+def at_work_for(broker: str | None, query: str) -> Iterator[None]:
+    """Have this thread work for a query of `broker` within the block, and afterwards for whom it did before."""
+    before = _broker.set(broker), _query.set(query)
+    try:
+        yield
+    finally:
+        _broker.reset(before[0])
+        _query.reset(before[1])

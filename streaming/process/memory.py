@@ -17,7 +17,7 @@ import gc
 import threading
 import time
 
-from reput.source import allocator
+from reput.source import system
 
 _WHILE_LOADING = 100_000
 #: Behind what is known to have taken much; a process may do that for many brokers.
@@ -56,8 +56,8 @@ def keep_small() -> None:
             return
         look_as_usual()
         _is_kept_small = True
-        if allocator.GIVES_BACK:
-            allocator.keep_large_buffers_apart()
+        if system.GIVES_BACK:
+            system.keep_large_buffers_apart()
             pa.set_memory_pool(pa.system_memory_pool())
 
 
@@ -73,4 +73,4 @@ def give_back(*, after_s: float = _USUALLY_S) -> None:
         _given_back_at = now
         if _is_kept_small:
             gc.collect()
-        allocator.give_back_freed_memory()
+        system.give_back_freed_memory()

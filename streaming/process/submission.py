@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 
-from reput.source.worker_process import end_with_parent
+from reput.source.system import end_with_parent
 
 _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
 _taken: list[tuple[int, str]] = []

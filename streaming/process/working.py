@@ -17,8 +17,8 @@ from contextlib import contextmanager, suppress
 from mmap import mmap
 from pathlib import Path
 
-from reput.source.worker_process import end_with_parent
-from reput.streaming.process.standard_streams import STANDARD_ERROR, STANDARD_OUTPUT
+from reput.source.system import end_with_parent
+from reput.streaming.process.process_log import STANDARD_ERROR, STANDARD_OUTPUT
 
 _CLEAR = b"\r\x1b[K"
 _WITHOUT_CURSOR = ("dumb", "unknown")

@@ -10,17 +10,17 @@ from typing import Any
 
 from reput.source.errors import CorruptRecordError
 from reput.source.record import message_origin as origin
-from reput.source.record.java_string import parse_int
 from reput.source.record.message_body import BODY_BYTES_MAX, decompress_body
 from reput.source.record.message_decoder import Message
+from reput.source.record.message_format import TRANSACTION_TYPE_NAMES, transaction_type
 from reput.source.record.message_id import MessageId, host_text
 from reput.source.record.message_properties import (
     PROPERTY_DELAY,
     PROPERTY_REAL_QUEUE_ID,
     PROPERTY_REAL_TOPIC,
+    parse_int,
     split_keys,
 )
-from reput.source.record.message_sys_flag import TRANSACTION_TYPE_NAMES, transaction_type
 from reput.streaming.query.lines import time_text
 from reput.streaming.query.store_lookup import Found
 

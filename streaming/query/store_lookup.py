@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from reput.sinks.index.index_reader import index_file_names
-from reput.sinks.index.lookup import IndexLookup
+from reput.sinks.index.index_reader import IndexLookup, index_file_names
 from reput.sinks.queue.batch_consume_queue import KIND as BATCH_KIND
 from reput.sinks.queue.consume_queue import KIND
 from reput.sinks.queue.lookup import BatchConsumeQueueLookup, ConsumeQueueEntry, ConsumeQueueLookup
@@ -20,9 +19,8 @@ from reput.source.log.message_lookup import Absence, MessageLookup
 from reput.source.record.message_decoder import Message
 from reput.source.record.message_id import MessageId
 from reput.source.record.message_properties import split_keys
-from reput.streaming.config.broker import NO_INDEX_FILES
+from reput.streaming.config.broker import NO_INDEX_FILES, read_topics
 from reput.streaming.config.pipeline import PipelineConfig
-from reput.streaming.config.topics import read_topics
 from reput.streaming.query.options import DEFAULT_QUERY_MAX_NUM, MAX_MSGS_NUM_BATCH, check_key, check_unique_key
 
 QueueLookup: TypeAlias = ConsumeQueueLookup | BatchConsumeQueueLookup

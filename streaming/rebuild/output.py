@@ -38,7 +38,7 @@ from reput.streaming.config.made_for import is_store, made_for, makes_all_of, re
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.output.logic_sinks import LogicSinks
 from reput.streaming.output.spark_checkpoint import SPARK_CHECKPOINT_OF_LOGIC
-from reput.streaming.rebuild.request import RebuildRequest, only_queues
+from reput.streaming.rebuild.plan import RebuildRequest, only_queues
 
 _QUEUE_SINKS = (ConsumeQueueSink.name, BatchConsumeQueueSink.name)
 _QUEUE_FOLDERS = (CONSUME_QUEUE, CONSUME_QUEUE_EXT, BATCH_CONSUME_QUEUE)

@@ -29,12 +29,18 @@ from reput.source.errors import CommitLogRewoundError, SinkError, UnexplainedErr
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions, shown
 from reput.source.printable import counted
-from reput.source.segments.damage import STOP
+from reput.source.record.damage import STOP
 from reput.streaming.config.made_for import check_made_for
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.config.stored_sizes import check_fits_files
-from reput.streaming.effects.write_tasks import IndexPutTasks, QueueAppendTasks
-from reput.streaming.effects.writers import EffectsWriter, IndexWriter, QueueWriter, TableWriter
+from reput.streaming.effects.writers import (
+    EffectsWriter,
+    IndexPutTasks,
+    IndexWriter,
+    QueueAppendTasks,
+    QueueWriter,
+    TableWriter,
+)
 from reput.streaming.output.hand_over import abort_while_changed, doubt_of_log, hand_over
 from reput.streaming.output.log_explains import check_explained
 from reput.streaming.output.logic_sinks import LogicSinks
@@ -43,9 +49,8 @@ from reput.streaming.output.quarantine_step import QuarantineStep, open_quaranti
 from reput.streaming.output.startup import aligned, recover_sinks
 from reput.streaming.rebuild.output import OutputChange
 from reput.streaming.rebuild.pipeline import RebuildPipeline
-from reput.streaming.rebuild.plan import RebuildPlan
+from reput.streaming.rebuild.plan import RebuildPlan, RebuildRequest, only_index, only_queues
 from reput.streaming.rebuild.report import RebuildProgress, RebuildReport
-from reput.streaming.rebuild.request import RebuildRequest, only_index, only_queues
 from reput.streaming.rebuild.table_repair import TableRepair
 from reput.streaming.tasks.executors import files_to_look_at
 from reput.streaming.tasks.tasks import Tasks

@@ -21,13 +21,13 @@ from reput.sinks.table.history import transaction_id
 from reput.sinks.table.message_table import MessageTable, TableBatch
 from reput.sinks.table.record_digest import STRETCH_BYTES, RecordRows, StretchSums, row_digests
 from reput.sinks.table.replace import LogRanges, RowReplacement
+from reput.sinks.table.row_comparison import identities, plain_rows
 from reput.sinks.table.row_retention import ExpiryLimits
-from reput.sinks.verify.table_rows import identities, plain_rows
 from reput.source.errors import OptionError, OutputError
 from reput.source.log.log_reader import LogReader
 from reput.source.log.offset_range import OffsetRange
+from reput.source.log.range_reader import DecodeOptions, read_windows
 from reput.source.options import SourceOptions
-from reput.source.segments.range_reader import DecodeOptions, read_windows
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.output.startup import fingerprint_at
 from reput.streaming.output.table_rows import ComparedRows, compared_rows

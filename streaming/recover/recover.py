@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from reput.sinks.abort_file import LeftBy, abort_left_by
@@ -32,10 +33,11 @@ from reput.sinks.queue.batch_consume_queue import BatchConsumeQueueSink
 from reput.sinks.queue.consume_queue import KIND as CONSUME_QUEUE_KIND
 from reput.sinks.queue.consume_queue import ConsumeQueueSink, rounded_file_size
 from reput.sinks.queue.queue_reader import load_queues
-from reput.sinks.recover.retention import QueueRetention, expire_queue, expired_index_files, remove_in_order
+from reput.sinks.retention import QueueRetention, expire_queue, expired_index_files, remove_in_order
 from reput.source.errors import GIVE_YES, OutputError, UnexplainedError
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
+from reput.source.printable import counted, printable
 from reput.streaming.config.broker import batch_topics
 from reput.streaming.config.made_for import check_made_for
 from reput.streaming.config.pipeline import PipelineConfig
@@ -49,8 +51,7 @@ from reput.streaming.output.hand_over import (
 from reput.streaming.output.log_explains import Gap, check_explained, find_unexplained
 from reput.streaming.output.paths import OutputPaths, refuse_paths_inside
 from reput.streaming.output.recovery_start import broker_recovers_from
-from reput.streaming.recover.output_recovery import OutputRecovery, SinkReport
-from reput.streaming.recover.sink_repair import QueueReport, SinkFiles
+from reput.streaming.recover.output_recovery import OutputRecovery, QueueReport, SinkFiles, SinkReport
 
 _EMPTY_LOG = "nothing tells what has expired; 'reput recover --yes' removes what an empty log leaves"
 
@@ -263,3 +264,58 @@ def _opened(config: PipelineConfig, output: Path, *, dry_run: bool) -> Iterator[
         files.close()
         if held is not None:
             held.close()
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The output of `reput recover` and `reput expire`.
+
+
+def as_json(report: RecoveryReport | RetentionReport) -> str:
+    """The report's fields, as one JSON object."""
+    return json.dumps(asdict(report), indent=1)
+
+
+def recovery_text(report: RecoveryReport, *, dry_run: bool) -> str:
+    """Return one line for each finding and each repair, then a line for every queue."""
+    kind = "abnormal (a broker left its abort file)" if report.unclean else "normal"
+    lines = [
+        f"log [{report.log_start}, {report.log_end})",
+        f"a broker's recovery would be {kind}, from {report.broker_recovers_from}",
+    ]
+    if dry_run and report.unexplained:
+        lines.append(f"would be done with --yes only: {report.unexplained}")
+    if report.rewound:
+        lines.append("the log was cut and written again: the last record dispatched is no longer at its place")
+    verbs = ("would remove", "would mend") if dry_run else ("removed", "mended")
+    for sink in report.sinks:
+        before = "no progress record" if sink.end_before is None else f"ended at {sink.end_before}"
+        after = "would continue" if dry_run else "continues"
+        line = f"{sink.name}: {before}, {after} at {sink.end_after}"
+        dropped = f", {counted(sink.files.entries_dropped, 'entry')} dropped" if sink.files.entries_dropped else ""
+        lines.append(line + dropped)
+        lines += [f"{verbs[0]} {path}" for path in sink.files.removed]
+        lines += [f"{verbs[1]} {path}" for path in sink.files.mended]
+    if report.spark_checkpoint_removed:
+        lines.append(f"{verbs[0]} Spark's checkpoint of the logic query, which is ahead of the sinks")
+    if not report.is_changed:
+        lines.append("queues and index agree with the log: nothing to do")
+    if report.abort is not None:
+        lines.append(report.abort.text(dry_run=dry_run))
+    return _text([*lines, *_queue_lines(report.queues)])
+
+
+def retention_text(report: RetentionReport, *, dry_run: bool) -> str:
+    """Return a line for each file that was removed, then a line for every queue."""
+    verb = "would remove" if dry_run else "removed"
+    lines = [f"the log begins at {report.min_physic_offset}"]
+    lines += [f"{verb} {path}" for path in report.removed] or ["nothing has expired"]
+    return _text([*lines, *_queue_lines(report.queues)])
+
+
+def _text(lines: Iterable[str]) -> str:
+    """The lines made harmless for a terminal, since the names of queues and files contain topics."""
+    return "\n".join(map(printable, lines))
+
+
+def _queue_lines(queues: Iterable[QueueReport | QueueRetention]) -> list[str]:
+    return [f"{queue.topic}-{queue.queue_id}: min {queue.min_offset}, max {queue.max_offset}" for queue in queues]

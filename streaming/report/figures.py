@@ -3,25 +3,542 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
+
+from reput.sinks.quarantine import load_quarantine
 from reput.sinks.table.body_schema import BODY_SCHEMA
 from reput.sinks.table.location import TableLocation
+from reput.sinks.table.quarantine_schema import quarantine_table_path
+from reput.source.errors import OutputError
+from reput.source.record.message_format import INNER_BATCH_FLAG
+from reput.source.record.message_origin import DELAYED, DLQ, HALF_DISCARDED, NORMAL, RECALL, RETRY, SENT_BACK, TIMER
 from reput.streaming.config.run_options import SqlOptions
-from reput.streaming.report.contents import Contents, contents_of
-from reput.streaming.report.detours import Detours, detours_of
-from reput.streaming.report.distribution import Distribution, body_sizes, delays, record_sizes
-from reput.streaming.report.left_out import LeftOut, left_out_of
-from reput.streaming.report.queue_order import Order, order_of
-from reput.streaming.report.selection import Selection
-from reput.streaming.report.throughput import Throughput, throughput_of
-from reput.streaming.sql.duckdb_query import table_statements
+from reput.streaming.output.paths import check_table
+from reput.streaming.report.selection import CHOSEN, IS_QUEUED, OF_TOPICS, Selection
+from reput.streaming.sql.duckdb_query import TableStatements, table_statements
 from reput.streaming.status.report import status_of
-from reput.streaming.status.status_file import load_status
+from reput.streaming.status.status_document import load_status
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What there is: rows, bytes and times, by queue, topic, kind and broker.
+
+#: The temporary table of queues, which later statements join with.
+QUEUES: Final = "queues"
+# One pass over the rows; all that is here is made of its result. A queue's bounds are those of what it can hold.
+_MAKE_QUEUES: Final = f"""
+CREATE TEMP TABLE {QUEUES} AS
+SELECT broker, topic, queue_id, any_value(kind) AS kind, count(*) AS messages, sum(msg_size) AS size_bytes,
+    min(store_time) AS first_time, max(store_time) AS last_time, count(store_time) AS with_time,
+    min(queue_offset) FILTER (queue_offset >= 0 AND {IS_QUEUED}) AS first_offset,
+    max(queue_offset) FILTER (queue_offset >= 0 AND {IS_QUEUED}) AS last_offset,
+    count(*) FILTER ((queue_id < 0 OR queue_offset < 0) AND {IS_QUEUED}) AS in_no_queue,
+    bool_or(sys_flag & {INNER_BATCH_FLAG} != 0) AS has_batches
+FROM {CHOSEN} GROUP BY broker, topic, queue_id
+"""
+_LARGEST: Final = "ORDER BY sum(size_bytes) DESC, topic"
+_SUMS: Final = (
+    "CAST(sum(messages) AS BIGINT), CAST(sum(size_bytes) AS BIGINT), epoch_us(min(first_time)), "
+    "epoch_us(max(last_time)), count(DISTINCT (broker, topic, queue_id))"
+)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows that belong together: how many, their bytes in the log, first and last store time, queues.
+
+    Times are microseconds since 1970, None where no row has one. `name` is a topic's, a kind's or a broker's; None
+    stands for several together, or for what is not known.
+    """
+
+    name: str | None
+    messages: int
+    size_bytes: int
+    first_us: int | None
+    last_us: int | None
+    queues: int
+
+
+@dataclass(frozen=True)
+class Contents:
+    """All rows of a selection: the largest topics by bytes, and all others together; kinds and brokers by messages.
+
+    `topics` and `brokers` are how many there are. `without_time` messages have no store time, `in_no_queue` a negative
+    queue or number.
+    """
+
+    total: Group
+    topics: int
+    largest_topics: list[Group]
+    other_topics: Group | None
+    kinds: list[Group]
+    largest_brokers: list[Group]
+    brokers: int
+    without_time: int
+    in_no_queue: int
+
+
+def contents_of(table: TableStatements, shown: int) -> Contents:
+    """Read the contents, with so many topics, kinds and brokers; makes `QUEUES`."""
+    table.run(_MAKE_QUEUES)
+    ((topics, brokers, without_time, in_no_queue),) = table.rows(
+        "SELECT count(DISTINCT topic), count(DISTINCT broker), CAST(coalesce(sum(messages - with_time), 0) AS BIGINT), "
+        f"CAST(coalesce(sum(in_no_queue), 0) AS BIGINT) FROM {QUEUES}"
+    )
+
+    def most(column: str) -> list[Group]:
+        order = f"ORDER BY sum(messages) DESC, {column} LIMIT ?"
+        return _groups(table, f"SELECT {column}, {_SUMS} FROM {QUEUES} GROUP BY {column} {order}", shown)
+
+    (total,) = _groups(table, f"SELECT NULL, {_SUMS} FROM {QUEUES}")
+    largest = _groups(table, f"SELECT topic, {_SUMS} FROM {QUEUES} GROUP BY topic {_LARGEST} LIMIT ?", shown)
+    others = _groups(
+        table,
+        f"WITH others AS (SELECT topic FROM {QUEUES} GROUP BY topic {_LARGEST} OFFSET ?) "
+        f"SELECT NULL, {_SUMS} FROM {QUEUES} JOIN others USING (topic) HAVING count(*) > 0",
+        shown,
+    )
+    return Contents(
+        total=total,
+        topics=topics,
+        largest_topics=largest,
+        other_topics=others[0] if others else None,
+        kinds=most("kind"),
+        largest_brokers=most("broker"),
+        brokers=brokers,
+        without_time=without_time,
+        in_no_queue=in_no_queue,
+    )
+
+
+def _groups(table: TableStatements, text: str, *values: object) -> list[Group]:
+    def group(row: tuple[Any, ...]) -> Group:
+        name, messages, size_bytes, first, last, queues = row
+        return Group(name, messages or 0, size_bytes or 0, first, last, queues)
+
+    return [group(row) for row in table.rows(text, *values)]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Messages that did not go straight to their consumers: those that wait, and those that consumers sent back.
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Messages of one `kind` that were to be delivered later: how long, and until when at the latest.
+
+    `still` are those whose time is after the last row of the selection; None is without a time.
+    """
+
+    kind: str
+    messages: int
+    waits_ms: Distribution | None
+    last_us: int | None
+    still: int
+
+
+@dataclass(frozen=True)
+class SentBack:
+    """What consumers of a `group` sent back, and what they gave up; `most_times` is the most that one came back.
+
+    `group` is None for several together.
+    """
+
+    group: str | None
+    retries: int
+    given_up: int
+    most_times: int
+
+
+@dataclass(frozen=True)
+class Detours:
+    """All of them; `discarded` are transactions that were checked in vain too often."""
+
+    waiting: list[Waiting]
+    groups: int
+    largest_groups: list[SentBack]
+    other_groups: SentBack | None
+    retries: int
+    given_up: int
+    discarded: int
+
+
+def detours_of(table: TableStatements, groups_shown: int) -> Detours:
+    """Read them."""
+    table.run(
+        "CREATE TEMP TABLE groups AS SELECT consumer_group AS name, count(*) FILTER (kind = ?) AS retries, "
+        f"count(*) FILTER (kind = ?) AS given_up, max(reconsume_times) AS most_times FROM {CHOSEN} "
+        "WHERE kind IN (?, ?) GROUP BY consumer_group",
+        *(RETRY, DLQ, RETRY, DLQ),
+    )
+    order = "ORDER BY given_up DESC, retries DESC, name"
+    largest = [SentBack(*row) for row in table.rows(f"FROM groups {order} LIMIT ?", groups_shown)]
+    sums = "CAST(coalesce(sum(retries), 0) AS BIGINT), CAST(coalesce(sum(given_up), 0) AS BIGINT), max(most_times)"
+    (others,) = table.rows(
+        f"SELECT {sums}, count(*) FROM (FROM groups {order} OFFSET ?)",
+        groups_shown,
+    )
+    ((retries, given_up, _, groups),) = table.rows(f"SELECT {sums}, count(*) FROM groups")
+    ((discarded,),) = table.rows(f"SELECT count(*) FROM {CHOSEN} WHERE kind = ?", HALF_DISCARDED)
+    return Detours(
+        waiting=[found for kind in (DELAYED, TIMER) if (found := _waiting(table, kind)) is not None],
+        groups=groups,
+        largest_groups=largest,
+        other_groups=SentBack(None, *others[:3]) if others[3] else None,
+        retries=retries,
+        given_up=given_up,
+        discarded=discarded,
+    )
+
+
+def _waiting(table: TableStatements, kind: str) -> Waiting | None:
+    """Those of one kind: each message once, by the first row that it has there, without those that were recalled."""
+    is_one = f"kind = '{kind}' AND properties['TIMER_ROLL_TIMES'] IS NULL"
+    recalled = f"SELECT uniq_key FROM {CHOSEN} WHERE kind = '{RECALL}' AND uniq_key IS NOT NULL"
+    is_one += f" AND (uniq_key IS NULL OR uniq_key NOT IN ({recalled}))"
+    ((messages, last, still),) = table.rows(
+        f"SELECT count(*), epoch_us(max(deliver_time)), "
+        f"count(*) FILTER (deliver_time > (SELECT max(store_time) FROM {CHOSEN})) FROM {CHOSEN} WHERE {is_one}",
+    )
+    if not messages:
+        return None
+    waits = distribution_of(table, "epoch_ms(deliver_time) - epoch_ms(store_time)", is_one)
+    return Waiting(kind, messages, waits if waits.total else None, last, still)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# How values are spread: sizes of messages, and times from a producer to the log.
+
+# Of the values between two that differ less than so many times, there are steps of one width.
+_EVEN_BELOW: Final = 16
+_STEPS: Final = 16
+_QUANTILES: Final = (0.0, 0.5, 0.9, 0.99, 1.0)
+# What came without a detour: no delivery after a delay, no transaction, nothing that was sent back.
+_SENT_AT_ONCE: Final = f"coalesce(kind, '{NORMAL}') = '{NORMAL}' AND real_topic IS NULL AND transaction_type = 'none'"
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """`values` in ascending order, and how often there is each."""
+
+    values: npt.NDArray[np.int64]
+    counts: npt.NDArray[np.int64]
+
+    @property
+    def total(self) -> int:
+        """How many there are."""
+        return int(self.counts.sum())
+
+    @property
+    def mean(self) -> float:
+        """The mean; there is at least one value."""
+        return float(np.dot(self.values.astype(np.float64), self.counts)) / self.total
+
+    def quantile(self, part: float) -> int:
+        """The least value that at least `part` of them do not exceed; 0 gives the least of all."""
+        ends = np.cumsum(self.counts)
+        return int(self.values[np.searchsorted(ends, max(1, int(np.ceil(part * self.total))))])
+
+    @property
+    def quantiles(self) -> list[int]:
+        """The least, the median, what 90 and 99 of 100 do not exceed, and the largest."""
+        return [self.quantile(part) for part in _QUANTILES]
+
+    def below(self, bound: int) -> int:
+        """How many are less than `bound`."""
+        return int(self.counts[: np.searchsorted(self.values, bound)].sum())
+
+    def in_steps(self, edges: Sequence[int]) -> npt.NDArray[np.int64]:
+        """How many are in each step ``[edge, next edge)``."""
+        ends = np.concatenate([[0], np.cumsum(self.counts)])
+        return np.diff(ends[np.searchsorted(self.values, np.array(edges))])
+
+
+def record_sizes(table: TableStatements) -> Distribution:
+    """Sizes of messages in the log, in bytes."""
+    return distribution_of(table, "msg_size", "true")
+
+
+def body_sizes(table: TableStatements) -> Distribution:
+    """Sizes of their bodies, as they are in the log, in bytes."""
+    return distribution_of(table, "body_size", "true")
+
+
+def delays(table: TableStatements) -> Distribution:
+    """Milliseconds from born to stored, of messages that came without a detour; negative where clocks differ."""
+    return distribution_of(table, "epoch_ms(store_time) - epoch_ms(born_time)", _SENT_AT_ONCE)
+
+
+def distribution_of(table: TableStatements, value: str, condition: str) -> Distribution:
+    """The values of an expression in the chosen rows that meet a condition, without NULL."""
+    found = table.arrays(
+        f"SELECT CAST({value} AS BIGINT) AS value, count(*) AS messages FROM {CHOSEN} "
+        f"WHERE {condition} AND {value} IS NOT NULL GROUP BY value ORDER BY value"
+    )
+    return Distribution(np.asarray(found["value"], np.int64), np.asarray(found["messages"], np.int64))
+
+
+def size_edges(sizes: Distribution) -> list[int]:
+    """Edges of steps for a picture of sizes: even ones, or powers of two where sizes differ much."""
+    low, high = int(sizes.values[0]), int(sizes.values[-1])
+    if high < _EVEN_BELOW * max(1, low):
+        width = _round_width((high - low) / _STEPS)
+        return list(range(low // width * width, high + width + 1, width))
+    first, last = max(0, low).bit_length() - 1, high.bit_length()
+    return [*([0] if low < 1 else []), *(1 << power for power in range(max(0, first), last + 1))]
+
+
+def delay_edges(times: Distribution) -> list[int]:
+    """Edges of steps for a picture of times in milliseconds: 0, 1, 2, 5, 10, ...; what is below 0 is one step."""
+    low, high = int(times.values[0]), int(times.values[-1])
+    ladder = [0, *(n * 10**power for power in range(17) for n in (1, 2, 5))]
+    first = max(0, int(np.searchsorted(ladder, max(0, low), side="right")) - 1)
+    last = int(np.searchsorted(ladder, max(0, high), side="right"))
+    return [*([low] if low < 0 else []), *ladder[first : last + 1]]
+
+
+def _round_width(least: float) -> int:
+    """The least of 1, 2, 5, 10, ... that is no less than `least`."""
+    widths = [n * int(10**power) for power in range(12) for n in (1, 2, 5)]
+    return next(width for width in widths if width >= least)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# How much was stored when: messages and bytes by steps of time.
+
+_MS, _S, _MIN, _H, _D = 1_000, 1_000_000, 60_000_000, 3_600_000_000, 86_400_000_000
+# Widths of a step that people read easily, in microseconds; the last ones are for times that nobody meant.
+_WIDTHS: Final = (
+    *(n * _MS for n in (1, 2, 5, 10, 20, 50, 100, 200, 500)),
+    *(n * _S for n in (1, 2, 5, 10, 15, 30)),
+    *(n * _MIN for n in (1, 2, 5, 10, 15, 30)),
+    *(n * _H for n in (1, 2, 3, 6, 12)),
+    *(n * _D for n in (1, 2, 7, 14, 28, 91, 182, 364, 1_820, 3_640, 18_200, 36_400)),
+)
+_STEPS_MAX: Final = 120
+# Where two steps have all messages but this part, such as few with a wrong clock, the picture is of these two steps.
+_LEFT_OUT_MAX: Final = 0.002
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """What was stored in each of consecutive steps, which are `width_us` long and begin at multiples of it.
+
+    `outside` messages were stored before the first step or after the last one.
+    """
+
+    start_us: int
+    width_us: int
+    messages: npt.NDArray[np.int64]
+    size_bytes: npt.NDArray[np.int64]
+    sent_back: npt.NDArray[np.int64]
+    outside: int
+
+    @property
+    def seconds(self) -> float:
+        """The width of a step in seconds."""
+        return self.width_us / 1e6
+
+
+def throughput_of(table: TableStatements, total: Group) -> Throughput | None:
+    """Messages and bytes over time; None if no row has a store time."""
+    if total.first_us is None or total.last_us is None:
+        return None
+    found = _between(table, total.first_us, total.last_us)
+    while (core := _core(found, total.messages)) is not None:
+        low, high = core
+        ((first, last),) = table.rows(
+            f"SELECT min(epoch_us(store_time)), max(epoch_us(store_time)) FROM {CHOSEN} "
+            f"WHERE epoch_us(store_time) >= {low} AND epoch_us(store_time) < {high}"
+        )
+        found = _between(table, first, last)
+    return found
+
+
+def _between(table: TableStatements, first: int, last: int) -> Throughput:
+    """Steps from the one with the time `first` to the one with `last`."""
+    width = step_width(last - first)
+    start, count = first // width, last // width - first // width + 1
+    kinds = ", ".join(f"'{kind}'" for kind in sorted(SENT_BACK))
+    # DuckDB's division of whole numbers rounds towards 0.
+    found = table.arrays(
+        f"SELECT epoch_us(store_time) // {width} - CAST(epoch_us(store_time) % {width} < 0 AS BIGINT) AS step, "
+        f"count(*) AS messages, CAST(coalesce(sum(msg_size), 0) AS BIGINT) AS size_bytes, "
+        f"count(*) FILTER (kind IN ({kinds})) AS sent_back FROM {CHOSEN} "
+        "WHERE store_time IS NOT NULL GROUP BY step"
+    )
+    step = found["step"] - start
+    is_inside = (step >= 0) & (step < count)
+
+    def placed(name: str) -> npt.NDArray[np.int64]:
+        values = np.zeros(count, np.int64)
+        values[step[is_inside]] = found[name][is_inside]
+        return values
+
+    outside = int(found["messages"][~is_inside].sum())
+    return Throughput(start * width, width, placed("messages"), placed("size_bytes"), placed("sent_back"), outside)
+
+
+def _core(found: Throughput, messages: int) -> tuple[int, int] | None:
+    """The bounds in microseconds of two steps in a row that have nearly all messages, if others are beside them."""
+    if found.width_us == _WIDTHS[0] or len(found.messages) <= 2:
+        return None
+    pairs = found.messages[:-1] + found.messages[1:]
+    best = int(pairs.argmax())
+    if pairs[best] < messages * (1 - _LEFT_OUT_MAX):
+        return None
+    low = found.start_us + best * found.width_us
+    return low, low + 2 * found.width_us
+
+
+def step_width(span_us: int) -> int:
+    """The narrowest width of which at most 120 steps cover a time of `span_us` microseconds."""
+    return next((width for width in _WIDTHS if span_us < width * (_STEPS_MAX - 1)), _WIDTHS[-1])
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Whether the messages of each queue are numbered without a gap or a repeat.
+
+# Each 64 consecutive numbers of a queue are one row with a bit for each that is there, so a queue of any length is
+# looked at in one pass, in little memory. Rows outside the chosen period count as well: between a queue's first and
+# last chosen number nothing is missing that the table has. Queues of batches count several numbers a message.
+_MAKE_ORDER: Final = f"""
+CREATE TEMP TABLE queue_order AS
+WITH numbers AS (
+    SELECT broker, topic, queue_id, queue_offset // 64 AS part, count(*) AS messages,
+        bit_or(CAST(1 AS UBIGINT) << (queue_offset % 64)) AS bits
+    FROM (SELECT r.broker, r.topic, r.queue_id, r.queue_offset
+        FROM {OF_TOPICS} AS r JOIN {QUEUES} AS q
+        ON r.broker = q.broker AND r.topic = q.topic AND r.queue_id = q.queue_id
+        WHERE {IS_QUEUED} AND NOT q.has_batches AND q.queue_id >= 0
+            AND r.queue_offset BETWEEN q.first_offset AND q.last_offset)
+    GROUP BY broker, topic, queue_id, part)
+SELECT broker, topic, queue_id, any_value(first_offset) AS first_offset, any_value(last_offset) AS last_offset,
+    any_value(last_offset) - any_value(first_offset) + 1 - CAST(sum(bit_count(bits)) AS HUGEINT) AS missing,
+    CAST(sum(numbers.messages) AS HUGEINT) - CAST(sum(bit_count(bits)) AS HUGEINT) AS repeated
+FROM numbers JOIN {QUEUES} USING (broker, topic, queue_id)
+GROUP BY broker, topic, queue_id
+"""
+
+
+@dataclass(frozen=True)
+class QueueOrder:
+    """One queue between the first and the last number, both inclusive, of its chosen messages.
+
+    `missing` numbers are of no message; `repeated` messages have a number that another one has, too.
+    """
+
+    broker: str
+    topic: str
+    queue_id: int
+    first_offset: int
+    last_offset: int
+    missing: int
+    repeated: int
+
+
+@dataclass(frozen=True)
+class Order:
+    """All queues: sums, how many were looked at, how many are `disordered`, and the worst of these.
+
+    `of_batches` queues were left out, as their messages take several numbers each.
+    """
+
+    queues: int
+    missing: int
+    repeated: int
+    disordered: int
+    worst: list[QueueOrder]
+    of_batches: int
+
+
+def order_of(table: TableStatements, queues_shown: int) -> Order:
+    """Look at all queues; `QUEUES` must be there."""
+    table.run(_MAKE_ORDER)
+    is_disordered = "missing > 0 OR repeated > 0"
+    ((queues, missing, repeated, disordered),) = table.rows(
+        "SELECT count(*), coalesce(sum(missing), 0), coalesce(sum(repeated), 0), "
+        f"count(*) FILTER ({is_disordered}) FROM queue_order"
+    )
+    worst = table.rows(
+        f"FROM queue_order WHERE {is_disordered} ORDER BY missing + repeated DESC, broker, topic, queue_id LIMIT ?",
+        queues_shown,
+    )
+    ((of_batches,),) = table.rows(f"SELECT count(*) FROM {QUEUES} WHERE has_batches")
+    return Order(
+        queues=queues,
+        missing=int(missing),
+        repeated=int(repeated),
+        disordered=disordered,
+        worst=[QueueOrder(*row[:5], *map(int, row[5:])) for row in worst],
+        of_batches=of_batches,
+    )
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Ranges of the log that were left out, from the quarantine's table beside the message table, and from an output.
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """What was left out of one broker's log for one `cause`: ranges, bytes, and where the first one begins."""
+
+    broker: str
+    cause: str
+    ranges: int
+    size_bytes: int
+    first_offset: int
+
+
+def left_out_of(
+    table: TableLocation, output: Path | None, options: SqlOptions | None
+) -> tuple[list[LeftOut], list[str]]:
+    """What was left out, most bytes first, and where that was looked up.
+
+    Raises
+    ------
+    OutputError
+        The quarantine's table or the output cannot be read.
+    """
+    ranges: dict[tuple[str, int], tuple[str, int]] = {}
+    looked_at = []
+    beside = quarantine_table_path(table)
+    if _is_there(beside):
+        with table_statements(beside, options=options) as statements:
+            rows = statements.rows("SELECT broker, physical_offset, cause, length FROM messages")
+        ranges.update(((broker, offset), (cause, length)) for broker, offset, cause, length in rows)
+        looked_at.append(str(beside))
+    if output is not None:
+        lines = load_quarantine(output)
+        ranges.update(((each.broker, each.physical_offset), (each.cause, each.length)) for each in lines)
+        looked_at.append(str(output))
+    return _summed((broker, offset, *found) for (broker, offset), found in ranges.items()), looked_at
+
+
+def _is_there(table: TableLocation) -> bool:
+    if isinstance(table, Path):
+        return table.exists()
+    try:
+        check_table(table)
+    except OutputError:
+        return False
+    return True
+
+
+def _summed(ranges: Iterable[tuple[str, int, str, int]]) -> list[LeftOut]:
+    sums: dict[tuple[str, str], LeftOut] = {}
+    for broker, offset, cause, length in ranges:
+        known = sums.get((broker, cause), LeftOut(broker, cause, 0, 0, offset))
+        first = min(known.first_offset, offset)
+        sums[broker, cause] = LeftOut(broker, cause, known.ranges + 1, known.size_bytes + length, first)
+    return sorted(sums.values(), key=lambda each: (-each.size_bytes, each.broker, each.cause))
+
 
 #: Rows of each table of the page; the others are one row together.
 ROWS_SHOWN = 20

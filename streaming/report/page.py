@@ -4,23 +4,523 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterable, Sequence
 from importlib.resources import files
+from typing import Final, TypeAlias
+
+import numpy as np
 
 import reput
-from reput.streaming.report.figures import Figures
+from reput.source.record import message_origin as origin
+from reput.streaming.report import charts
+from reput.streaming.report.charts import Bar
+from reput.streaming.report.figures import ROWS_SHOWN, Distribution, Figures, Group, Throughput, delay_edges, size_edges
 from reput.streaming.report.findings import Finding, findings_of
-from reput.streaming.report.health_sections import (
-    freshness_section,
-    order_section,
-    retries_section,
-    waiting_section,
+from reput.streaming.report.words import (
+    NOT_KNOWN,
+    compact,
+    count,
+    harmless,
+    milliseconds,
+    moment,
+    name_text,
+    number,
+    share,
+    span,
 )
-from reput.streaming.report.markup import Node, add, document, element, name, said, sentence
-from reput.streaming.report.spread_sections import delays_section, sizes_section
-from reput.streaming.report.traffic_sections import brokers_section, kinds_section, throughput_sections, topics_section
-from reput.streaming.report.words import NOT_KNOWN, compact, count, moment, name_text, number, span
 from reput.streaming.status.batch_report import size_text
+
+# ----------------------------------------------------------------------------------------------------------------------
+# HTML as a tree: texts become texts whatever they hold, since nothing is ever put together from pieces of markup.
+
+#: What an element may hold: a text, or another element.
+Node: TypeAlias = str | ET.Element
+# A time as ``words.moment`` gives it.
+_TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d(?:[\d:.]*) UTC)")
+# What stands between a number and its unit.
+_UNIT: Final = re.compile(r"(?<=\d) (?=(?:[kMGTP]?B|ms|s|min|h|days?|[mbtr]+illion)\b|%)")
+#: Of a name in a table, in cells; and of a whole path or sentence.
+NAME_CELLS: Final = 72
+_SAID_CELLS: Final = 400
+
+
+def element(tag: str, *children: Node, **attributes: str) -> ET.Element:
+    """An element. ``_`` in an attribute's name is ``-``; a ``_`` at its end is left out (``class_``)."""
+    made = ET.Element(tag, {name.rstrip("_").replace("_", "-"): harmless(value) for name, value in attributes.items()})
+    return add(made, *children)
+
+
+def add(parent: ET.Element, *children: Node) -> ET.Element:
+    """The parent, with more children behind those that it has."""
+    for child in children:
+        if not isinstance(child, str):
+            parent.append(child)
+        elif len(parent):
+            parent[-1].tail = (parent[-1].tail or "") + harmless(child)
+        else:
+            parent.text = (parent.text or "") + harmless(child)
+    return parent
+
+
+def sentence(text: str) -> list[Node]:
+    """A text in which no line breaks within a time, or between a number and its unit."""
+    parts = _TIME.split(_UNIT.sub("\N{NO-BREAK SPACE}", text))
+    return [element("time", part) if place % 2 else part for place, part in enumerate(parts)]
+
+
+def name(text: str | None, cells: int = NAME_CELLS) -> ET.Element:
+    """A name that others chose, which no direction of writing of its own moves out of its place."""
+    return element("bdi", name_text(text, cells), class_="name")
+
+
+def said(text: str) -> ET.Element:
+    """What a program of reput said, with texts of others in it."""
+    return element("bdi", name_text(text, _SAID_CELLS))
+
+
+def table(
+    label: str, head: Sequence[str], rows: Iterable[Sequence[Node]], *, texts: int = 1, minor: Sequence[int] = ()
+) -> ET.Element:
+    """A table that scrolls by itself where it is wider than the page.
+
+    The first `texts` columns are texts, the others numbers; those whose numbers are in `minor` are left out on a phone.
+    """
+
+    def kind(place: int) -> dict[str, str]:
+        words = [*(["text"] if place < texts else []), *(["minor"] if place in minor else [])]
+        return {"class_": " ".join(words)} if words else {}
+
+    heads = [element("th", text, scope="col", **kind(place)) for place, text in enumerate(head)]
+    body = [element("tr", *(element("td", cell, **kind(place)) for place, cell in enumerate(row))) for row in rows]
+    whole = element(
+        "table",
+        element("caption", label, class_="hidden"),
+        element("thead", element("tr", *heads)),
+        element("tbody", *body),
+    )
+    return element("div", whole, class_="scroll", tabindex="0", role="region", aria_label=label)
+
+
+def section(title: str, *children: Node) -> ET.Element:
+    """A part of the page."""
+    return element("section", element("h2", title), *children)
+
+
+def figure(words: str, drawn: Sequence[ET.Element]) -> ET.Element:
+    """A chart, under the words that say what is seen."""
+    return element("figure", element("figcaption", *sentence(words)), *drawn)
+
+
+def numbers(shown: ET.Element) -> ET.Element:
+    """The table of a chart's numbers, which is opened on request."""
+    return element("details", element("summary", "The numbers of this chart"), shown)
+
+
+def document(head: Sequence[ET.Element], body: Sequence[ET.Element]) -> str:
+    """The text of a whole page in English."""
+    page = element("html", element("head", *head), element("body", *body), lang="en")
+    return "<!DOCTYPE html>\n" + ET.tostring(page, encoding="unicode", method="html") + "\n"
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Sections on what may need a person: gaps, damage, retries, messages that wait, lag.
+
+# Of what a tail found.
+_FINDINGS_SHOWN = 5
+
+
+def order_section(figures: Figures) -> ET.Element:
+    """Gaps, repeats and damage."""
+    order = figures.order
+    if order.disordered:
+        words = (
+            f"In {number(order.disordered)} of {count(order.queues, 'queue')} the numbers that the broker gave to the "
+            f"messages do not follow each other: {number(order.missing)} are missing, "
+            f"{number(order.repeated)} are there again."
+        )
+    else:
+        words = f"In {count(order.queues, 'queue')} the numbers that the broker gave to the messages follow each other."
+    made = section("Is anything missing or damaged?", element("p", *sentence(words)))
+    if order.worst:
+        head = ("topic", "broker", "queue", "first", "last", "missing", "repeated")
+        rows: list[list[Node]] = [
+            [
+                name(each.topic),
+                name(each.broker),
+                *map(number, (each.queue_id, each.first_offset, each.last_offset, each.missing, each.repeated)),
+            ]
+            for each in order.worst
+        ]
+        add(made, table("Queues with gaps or repeats", head, rows, texts=2, minor=(1, 3, 4)))
+        if order.disordered > len(order.worst):
+            add(made, element("p", f"{count(order.disordered - len(order.worst), 'other queue')} not shown."))
+    if order.of_batches:
+        words = f"{count(order.of_batches, 'queue')} of batches left out: a batch takes several numbers at once."
+        add(made, element("p", words, class_="soft"))
+    if not figures.left_out_of:
+        words = "No list of damaged parts of the log is beside the table."
+    elif not figures.left_out:
+        words = "Nothing was left out of the log."
+    else:
+        words = "Parts of the log that were left out, in the whole time, whatever topics they were of:"
+    add(made, element("p", *sentence(words)))
+    if figures.left_out:
+        left: list[list[Node]] = [
+            [
+                name(each.broker),
+                name(each.cause),
+                number(each.ranges),
+                number(each.size_bytes),
+                number(each.first_offset),
+            ]
+            for each in figures.left_out[:ROWS_SHOWN]
+        ]
+        columns = ("broker", "cause", "parts", "bytes", "first at offset")
+        add(made, table("Parts of the log that were left out", columns, left, texts=2, minor=(4,)))
+    return made
+
+
+def retries_section(figures: Figures) -> ET.Element | None:
+    """What consumers sent back, over time and by group."""
+    detours, found = figures.detours, figures.throughput
+    if not detours.groups:
+        return None
+    words = (
+        f"{count(detours.groups, 'group')} of consumers sent back {count(detours.retries, 'delivery', 'deliveries')} "
+        f"to be tried again, and gave up {count(detours.given_up, 'message')}."
+    )
+    made = section("What consumers could not handle", element("p", *sentence(words)))
+    if found is not None:
+        times = step_times(found)
+        sent_back = found.sent_back.tolist()
+        bars = [Bar(value, f"{time}: {number(value)}") for value, time in zip(sent_back, times, strict=True)]
+        said = f"Sent back or given up, in steps of {step_text(found)}."
+        drawn = charts.over_time(said, bars, found.start_us, found.width_us, lambda value: compact(round(value)))
+        add(made, figure(said, drawn))
+    rows: list[list[Node]] = [
+        [name(each.group), number(each.retries), number(each.given_up), number(each.most_times)]
+        for each in detours.largest_groups
+    ]
+    if (other := detours.other_groups) is not None:
+        label = f"the other {number(detours.groups - len(detours.largest_groups))} together"
+        rows.append([label, number(other.retries), number(other.given_up), number(other.most_times)])
+    head = ("consumer group", "sent back", "given up", "most for one message")
+    return add(made, table("Consumer groups", head, rows, minor=(3,)))
+
+
+def waiting_section(figures: Figures) -> ET.Element | None:
+    """Messages that were to be delivered later."""
+    waiting = figures.detours.waiting
+    if not waiting:
+        return None
+    rows: list[list[Node]] = [
+        [
+            KINDS[each.kind],
+            number(each.messages),
+            *_waits(each.waits_ms),
+            NOT_KNOWN if each.last_us is None else moment(each.last_us),
+            number(each.still),
+        ]
+        for each in waiting
+    ]
+    head = ("kind", "messages", "shortest", "median", "longest", "last due", "due after the last message")
+    words = "How long messages were to wait before their consumers got them. Retries wait as well."
+    return section(
+        "Messages to be delivered later", element("p", *sentence(words)), table("Waiting", head, rows, minor=(2, 3, 5))
+    )
+
+
+def _waits(waits: Distribution | None) -> list[str]:
+    """The shortest, the median and the longest."""
+    return [NOT_KNOWN] * 3 if waits is None else [milliseconds(waits.quantile(part)) for part in (0, 0.5, 1)]
+
+
+def freshness_section(figures: Figures) -> ET.Element:
+    """How far the table is behind: of the newest message, and by what the tail says."""
+    last = figures.contents.total.last_us
+    words = "No message has a time."
+    if last is not None:
+        age = span(max(0.0, figures.made_at - last / 1e6))
+        words = f"The newest message here was stored at {moment(last)}, {age} before this page was made."
+    made = section("Is the table up to date?", element("p", *sentence(words)))
+    if figures.status is None:
+        words = (
+            "How far the table is behind the broker's log is not said here: the page was made without asking the "
+            "process that keeps the table (--output)."
+        )
+        if figures.output is not None:
+            words = "No tail has left word of how far the table is behind the log."
+        return add(made, element("p", *sentence(words)))
+    rows: list[list[Node]] = []
+    for broker in figures.status["brokers"]:
+        for query in broker["queries"]:
+            behind = query["behind"]
+            what = "the table" if query["query"] == "table" else "queues and index"
+            rows.append(
+                [
+                    name(broker["broker"]),
+                    what,
+                    query["phase"],
+                    size_text(behind["bytes"]),
+                    "?" if behind["seconds"] is None else span(behind["seconds"]),
+                ]
+            )
+        add(made, element("p", "Broker ", name(broker["broker"]), f": {broker['state']}, ", said(broker["reason"])))
+        if found := broker["findings"][:_FINDINGS_SHOWN]:
+            items = [
+                element("li", *sentence(moment(round(each["at"] * 1e6))), f" {each['query']}: ", said(each["text"]))
+                for each in found
+            ]
+            add(made, element("p", "What it found last:"), element("ul", *items))
+    add(
+        made,
+        table(
+            "How far each is behind the log", ("broker", "what", "state", "bytes behind", "time behind"), rows, texts=3
+        ),
+    )
+    seen = moment(round(figures.status["at"] * 1e6))
+    return add(made, element("p", f"As of {seen}.", class_="soft"))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Sections on how sizes and times are spread.
+
+_QUANTILES: Final = ("least", "median", "90 %", "99 %", "most")
+
+
+def sizes_section(figures: Figures) -> ET.Element:
+    """Sizes of messages."""
+    sizes, bodies = figures.record_sizes, figures.body_sizes
+    title = "How large the messages are"
+    if not (sizes.total and bodies.total):
+        return section(title, element("p", "No message has a size."))
+    edges = size_edges(sizes)
+    words = (
+        f"Half of the messages have at most {size_text(sizes.quantile(0.5))}, 99 of 100 at most "
+        f"{size_text(sizes.quantile(0.99))}; the largest has {size_text(sizes.quantile(1))}."
+    )
+    rows = [
+        ["in the log", *map(number, sizes.quantiles), f"{sizes.mean:,.0f}"],
+        ["body alone", *map(number, bodies.quantiles), f"{bodies.mean:,.0f}"],
+    ]
+    head = ("bytes", *_QUANTILES, "mean")
+    return section(
+        title,
+        _histogram("Messages by size", words, sizes, edges, [_size_edge(edge) for edge in edges]),
+        table("Sizes in bytes", head, rows, minor=(3, 6)),
+    )
+
+
+def _size_edge(size: int) -> str:
+    """An edge as short as it can be: ``512 B``, ``4 KiB``; those of even steps are exact."""
+    for factor, unit in ((1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size >= factor and size % factor == 0:
+            return f"{size // factor} {unit}"
+    return f"{number(size)} B"
+
+
+def delays_section(figures: Figures) -> ET.Element:
+    """Times from producers to the log."""
+    times = figures.delays
+    title = "How long messages took to be stored"
+    if not times.total:
+        return section(title, element("p", "No message was sent without a detour, such as a delay or a transaction."))
+    words = (
+        f"From a producer's clock to the broker's: half took at most {milliseconds(times.quantile(0.5))}, 99 of 100 at "
+        f"most {milliseconds(times.quantile(0.99))}; the longest took {milliseconds(times.quantile(1))}."
+    )
+    edges = delay_edges(times)
+    labels = ["below 0" if edge < 0 else _delay_edge(edge) for edge in edges]
+    head = ("time", *_QUANTILES)
+    rows = [["sent to stored", *map(milliseconds, times.quantiles)]]
+    return section(
+        title,
+        _histogram("Messages by time", words, times, edges, labels),
+        table("Times from sent to stored", head, rows, minor=(3,)),
+        element("p", f"Of {count(times.total, 'message')} that came without a delay or a transaction.", class_="soft"),
+    )
+
+
+def _delay_edge(value: int) -> str:
+    for factor, unit in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s")):
+        if value >= factor:
+            return f"{value / factor:,.3g} {unit}"
+    return f"{value} ms"
+
+
+def _histogram(label: str, words: str, values: Distribution, edges: Sequence[int], labels: Sequence[str]) -> ET.Element:
+    counts = values.in_steps(edges).tolist()
+    bars = [
+        Bar(messages, f"{labels[place]} to {labels[place + 1]}: {count(messages, 'message')}")
+        for place, messages in enumerate(counts)
+    ]
+    rows = [(f"{labels[place]} to {labels[place + 1]}", number(messages)) for place, messages in enumerate(counts)]
+    drawn = charts.by_step(f"{label}. {words}", bars, labels, lambda value: compact(round(value)))
+    return element("div", figure(words, drawn), numbers(table(label, ("from, to below", "messages"), rows)))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Sections on what there is: over time, by topic, kind and broker.
+
+# Topics with a bar of their own.
+_TOPICS_DRAWN: Final = 10
+_UNITS: Final = ((1, "second"), (60, "minute"), (3_600, "hour"), (86_400, "day"))
+#: What each kind of messages is.
+KINDS: Final = {
+    origin.NORMAL: "sent by producers",
+    origin.DELAYED: "to be delivered later, after a delay",
+    origin.TIMER: "to be delivered later, at a certain time",
+    origin.RECALL: "the mark that a message of the kind timer was recalled",
+    origin.HALF: "the beginning of a transaction",
+    origin.HALF_OP: "the mark that a transaction has ended",
+    origin.HALF_DISCARDED: "a transaction that never ended",
+    origin.RETRY: "sent back by consumers, to be tried again",
+    origin.DLQ: "given up by consumers",
+    origin.TRACE: "what clients tell of their messages",
+    origin.REPLY: "an answer to a request",
+    origin.SYSTEM: "the broker's own",
+}
+
+
+def throughput_sections(figures: Figures) -> list[ET.Element]:
+    """Messages and bytes over time."""
+    found = figures.throughput
+    if found is None:
+        return []
+    messages, sizes = found.messages.tolist(), found.size_bytes.tolist()
+    rows = [
+        (time, number(count_), number(size))
+        for time, count_, size in zip(step_times(found), messages, sizes, strict=True)
+    ]
+    exact = numbers(table("Messages and bytes by time", ("from", "messages", "bytes"), rows))
+    return [
+        section("Messages stored over time", _rates(found, messages, " messages", _rate, "series"), exact),
+        section("Bytes stored over time", _rates(found, sizes, "", _size_rate, "second")),
+    ]
+
+
+def _rates(found: Throughput, values: Sequence[int], what: str, text: Callable[[float], str], hue: str) -> ET.Element:
+    """A chart of values a second, or a longer time in which there is a message at least on average."""
+    whole = len(values) * found.seconds
+    mean = float(found.messages.sum()) / whole
+    unit_s, unit = next((each for each in _UNITS if mean * each[0] >= 1), _UNITS[-1])
+    times = step_times(found)
+    rates = [value / found.seconds * unit_s for value in values]
+    best = int(np.argmax(rates))
+    words = (
+        f"On average {text(sum(values) / whole * unit_s)}{what} a {unit}, at most {text(rates[best])} at "
+        f"{times[best]}. A bar is the mean of {step_text(found)}."
+    )
+    bars = [Bar(rate, f"{time}: {text(rate)} a {unit}") for rate, time in zip(rates, times, strict=True)]
+    return figure(words, charts.over_time(words, bars, found.start_us, found.width_us, text, hue))
+
+
+def step_times(found: Throughput) -> list[str]:
+    """The beginning of each step."""
+    places = range(len(found.messages))
+    return [moment(found.start_us + place * found.width_us, is_fine=found.seconds < 1) for place in places]
+
+
+def step_text(found: Throughput) -> str:
+    """The width of a step in words."""
+    seconds = found.seconds
+    for size, word in reversed(_UNITS):
+        if seconds >= size:
+            steps = int(seconds // size)
+            return f"one {word}" if steps == 1 else f"{steps} {word}s"
+    return f"{seconds * 1_000:.0f} ms"
+
+
+def _size_rate(value: float) -> str:
+    return size_text(round(value)).replace(".0 ", " ")
+
+
+def _rate(value: float) -> str:
+    return compact(round(value)) if value >= 10 or value == int(value) else f"{value:.2g}"
+
+
+def topics_section(figures: Figures) -> ET.Element:
+    """Bytes by topic."""
+    contents, whole = figures.contents, figures.contents.total
+    drawn = contents.largest_topics[:_TOPICS_DRAWN]
+    rest = whole.size_bytes - sum(each.size_bytes for each in drawn)
+    names = [each.name or "" for each in drawn]
+    sizes = [each.size_bytes for each in drawn]
+    if contents.topics > len(drawn):
+        names.append(f"the other {number(contents.topics - len(drawn))} together")
+        sizes.append(rest)
+    values = [f"{size_text(size)} · {share(size, whole.size_bytes)}" for size in sizes]
+    bars = [Bar(size, value) for size, value in zip(sizes, values, strict=True)]
+    words = f"Bytes in the log and their part of all bytes, of {_of_all(len(drawn), contents.topics, 'topic')}."
+    has_others = contents.topics > len(drawn)
+    drawing = charts.by_name(words, bars, names, values, whole.size_bytes, ends_with_others=has_others)
+    chart = figure(words, drawing)
+    rows = [_topic_row(name(each.name), each, whole) for each in contents.largest_topics]
+    if contents.other_topics is not None:
+        others = contents.topics - len(contents.largest_topics)
+        rows.append(_topic_row(f"the other {number(others)} together", contents.other_topics, whole))
+    head = ("topic", "messages", "bytes", "part", "a message", "queues", "last stored")
+    title = "Which topics take the most room" if contents.topics > 1 else "The topic"
+    return section(title, chart, table("Topics by bytes", head, rows, minor=(4, 5, 6)))
+
+
+def _of_all(shown: int, all_: int, what: str) -> str:
+    return f"the {number(shown)} largest of {count(all_, what)}" if shown < all_ else count(all_, what)
+
+
+def _topic_row(label: Node, each: Group, whole: Group) -> list[Node]:
+    return [
+        label,
+        number(each.messages),
+        number(each.size_bytes),
+        share(each.size_bytes, whole.size_bytes),
+        size_text(round(each.size_bytes / max(1, each.messages))),
+        number(each.queues),
+        NOT_KNOWN if each.last_us is None else moment(each.last_us),
+    ]
+
+
+def kinds_section(figures: Figures) -> ET.Element:
+    """What kinds of messages there are."""
+    whole = figures.contents.total
+    rows: list[list[Node]] = [
+        [
+            KINDS.get(each.name or "", "not known: stored by an earlier version of reput"),
+            number(each.messages),
+            share(each.messages, whole.messages),
+            number(each.size_bytes),
+        ]
+        for each in figures.contents.kinds
+    ]
+    words = element("p", "A broker stores more than producers send: what waits, what came back, and its own notes.")
+    return section(
+        "What kinds of messages these are",
+        words,
+        table("Kinds", ("kind", "messages", "part", "bytes"), rows, minor=(3,)),
+    )
+
+
+def brokers_section(figures: Figures) -> ET.Element | None:
+    """Rows by broker, where there are several."""
+    contents = figures.contents
+    if contents.brokers < 2:
+        return None
+    rows: list[list[Node]] = [
+        [
+            name(each.name),
+            number(each.messages),
+            number(each.size_bytes),
+            NOT_KNOWN if each.last_us is None else moment(each.last_us),
+        ]
+        for each in contents.largest_brokers
+    ]
+    made = section("Brokers", table("Brokers", ("broker", "messages", "bytes", "last stored"), rows, minor=(2,)))
+    if contents.brokers > len(rows):
+        add(made, element("p", f"{count(contents.brokers - len(rows), 'other broker')} not shown."))
+    return made
+
 
 _CSS = "page.css"
 _TITLE_CELLS = 200

@@ -12,7 +12,7 @@ from reput.streaming.report.figures import figures_of
 from reput.streaming.report.findings import findings_of
 from reput.streaming.report.selection import Selection
 from reput.streaming.report.words import count
-from reput.streaming.sql.output_file import check_output_file, output_file
+from reput.streaming.sql.output import check_output_file, output_file
 from reput.streaming.status.batch_report import size_text
 
 

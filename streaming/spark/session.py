@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 import sys
 import threading
@@ -20,11 +21,11 @@ from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from reput.sinks.table.location import TableLocation
+from reput.sinks.table.location import S3Location, TableLocation
+from reput.sinks.table.s3_place import S3Place
 from reput.source.errors import EnvironmentSetupError, TransientError
-from reput.streaming.process.beside import beside_the_main_thread
 from reput.streaming.process.failures import first_line, is_passing
-from reput.streaming.process.interruption import before_interruption
+from reput.streaming.process.interruption import before_interruption, beside_the_main_thread
 from reput.streaming.process.jvm import Jvm, kill_jvm, last_jvm, spark_home
 from reput.streaming.process.process_log import LOG_BYTES_MAX
 from reput.streaming.process.run_directory import run_directory
@@ -32,8 +33,6 @@ from reput.streaming.process.submission import submit_gateway
 from reput.streaming.spark.class_archive import SparkClasses, user_cache
 from reput.streaming.spark.java import check_java
 from reput.streaming.spark.kernels import choose_cache, prepare_kernels
-from reput.streaming.spark.s3_jars import PACKAGES, place_of
-from reput.streaming.spark.s3_jars import settings as s3_settings
 from reput.streaming.spark.submitted import builder_beside
 
 _log = logging.getLogger("reput")
@@ -309,3 +308,50 @@ def _kept(log_file: Path | None) -> Path | None:
 def temporary_log_file() -> Path:
     """A file for Spark's messages if the command has no output directory; it is removed with this run's directory."""
     return run_directory() / "spark.log"
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What Spark needs for a table on S3: Hadoop's jars for it, which Ivy gets once, and Hadoop's settings.
+
+# The version of AWS' library that Hadoop of this version was built with.
+_HADOOP, _SDK = "3.5.0", "2.35.4"
+#: Of AWS' library only the parts that Hadoop loads: all of it would be 600 MB.
+PACKAGES = (
+    f"org.apache.hadoop:hadoop-aws:{_HADOOP}",
+    f"software.amazon.awssdk:s3:{_SDK}",
+    f"software.amazon.awssdk:s3-transfer-manager:{_SDK}",
+    f"software.amazon.awssdk:sts:{_SDK}",
+    "software.amazon.s3.analyticsaccelerator:analyticsaccelerator-s3:1.3.1",
+)
+# The rest is Spark's, or for what Delta does not do.
+_EXCLUDED = (
+    *("software.amazon.awssdk:bundle", "software.amazon.awssdk:netty-nio-client", "software.amazon.awssdk.crt:*"),
+    *("io.netty:*", "org.wildfly.openssl:*", "org.apache.httpcomponents:*", "org.slf4j:*", "commons-codec:*"),
+    *("commons-logging:*", "org.apache.parquet:*", "org.apache.hadoop:hadoop-common"),
+)
+_CLIENT = re.compile(r"hadoop-client-api-(.+)\.jar")
+
+
+def place_of(table: TableLocation | None) -> S3Place | None:
+    """Where S3 is for a table there; None for another one.
+
+    Raises
+    ------
+    EnvironmentSetupError
+        This Spark has another Hadoop.
+    """
+    if not isinstance(table, S3Location):
+        return None
+    found = [match[1] for path in (spark_home() / "jars").glob("*.jar") if (match := _CLIENT.fullmatch(path.name))]
+    if found != [_HADOOP]:
+        raise EnvironmentSetupError(
+            f"{table}: a table on S3 needs a Spark with Hadoop {_HADOOP}, and {spark_home()} has {', '.join(found)}",
+            advice="use the Spark that reput is installed with",
+        )
+    return S3Place.of(table.bucket)
+
+
+def s3_settings(place: S3Place, scratch: Path, *, with_packages: bool) -> Mapping[str, str]:
+    """Spark's settings for tables there; `with_packages` has it get the jars."""
+    hadoop = {f"spark.hadoop.{name}": value for name, value in place.hadoop_settings(scratch / "s3a").items()}
+    return {**hadoop, "spark.jars.excludes": ",".join(_EXCLUDED)} if with_packages else hadoop

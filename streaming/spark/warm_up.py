@@ -8,17 +8,17 @@ from pathlib import Path
 import numpy as np
 
 from reput.sinks.dispatch import piece_kernels
-from reput.sinks.dispatch.logic_needs import LogicNeeds
+from reput.sinks.dispatch.multi_dispatch import LogicNeeds
 from reput.sinks.dispatch.piece import Piece, QueueFilter
 from reput.sinks.formats.index_file import ENTRY_SIZE, put_entries
 from reput.source.kernels.batch_decoder import decode_records
-from reput.source.kernels.own_offset import find_own_offset
+from reput.source.kernels.record_kernels import find_own_offset
+from reput.source.log.mapped_file_queue import MappedFile
+from reput.source.log.segment_scan import Window
 from reput.source.record.message_decoder import Verdict
 from reput.source.record.message_format import FIXED_LENGTH, MESSAGE_MAGIC_CODE
 from reput.source.rows import column_kernels
-from reput.source.rows.message_batches import message_batch
-from reput.source.segments.mapped_file_queue import MappedFile
-from reput.source.segments.segment_scan import Window
+from reput.source.rows.message_rows import message_batch
 
 
 def small_record(physical_offset: int = 0) -> bytes:

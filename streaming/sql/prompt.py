@@ -22,8 +22,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from reput.source.errors import ReputError
 from reput.source.printable import printable
 from reput.streaming.process.interruption import keyboard_interrupts
-from reput.streaming.sql.duckdb_allowed import ALLOWED_FUNCTIONS
-from reput.streaming.sql.duckdb_check import VIEW
+from reput.streaming.sql.duckdb_check import ALLOWED_FUNCTIONS, VIEW
 from reput.streaming.sql.result import ListedResult, Result
 
 HELP: Final = r"""A statement ends with a semicolon; Ctrl-C gives it up.

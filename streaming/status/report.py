@@ -11,7 +11,7 @@ from reput.source.errors import OutputError
 from reput.source.printable import counted, printable
 from reput.streaming.status.batch_report import duration_text, size_text
 from reput.streaming.status.judgement import State
-from reput.streaming.status.status_file import STATUS_FILE, load_status, seconds_since_written
+from reput.streaming.status.status_document import STATUS_FILE, load_status, seconds_since_written
 
 #: What `reput status` ends with; 3 is what ``systemctl status`` and init scripts say of a service that does not run.
 EXIT_CODES: Final = {

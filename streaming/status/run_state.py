@@ -18,9 +18,8 @@ from typing import Any
 from prometheus_client import Histogram
 
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts
-from reput.source.errors import OutputFullError, ReputError
+from reput.source.errors import OutputFullError, ReputError, says_no_room
 from reput.source.printable import printable
-from reput.source.system_errors import says_no_room
 from reput.streaming.output.log_end import LogEnd
 from reput.streaming.status.batch_report import BatchReport, Lag, LogWatch
 

@@ -11,7 +11,7 @@ from reput.sinks.table.row_retention import RowRetention
 from reput.sinks.table.table_state import TableState
 from reput.source.errors import OptionError
 from reput.streaming.config.run_options import SparkOptions
-from reput.streaming.output.table_path import check_table
+from reput.streaming.output.paths import check_table
 from reput.streaming.table.report import ExpiryReport
 
 
@@ -55,7 +55,10 @@ def expire(
     """
     from reput.sinks.table.refusal import output_errors  # noqa: PLC0415  with Spark's modules
     from reput.sinks.table.upkeep import TableUpkeep  # noqa: PLC0415
-    from reput.streaming.table.optimize import existing_table, table_session  # noqa: PLC0415
+    from reput.streaming.table.upkeep import (  # noqa: PLC0415
+        existing_table,
+        table_session,
+    )
 
     state = _state(path, retention)
     names = _brokers(state, broker)

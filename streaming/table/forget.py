@@ -9,7 +9,7 @@ from reput.sinks.table.location import TableLocation
 from reput.sinks.table.table_state import TableState
 from reput.source.errors import OptionError
 from reput.streaming.config.run_options import SparkOptions
-from reput.streaming.output.table_path import check_table
+from reput.streaming.output.paths import check_table
 from reput.streaming.table.report import ForgetPlan
 
 
@@ -53,7 +53,10 @@ def forget(path: TableLocation, request: ForgetRequest, options: SparkOptions, *
         Other writers committed first again and again, or the disk is full.
     """
     from reput.sinks.table.forget import Forgetting  # noqa: PLC0415  with Spark's modules
-    from reput.streaming.table.optimize import existing_table, table_session  # noqa: PLC0415
+    from reput.streaming.table.upkeep import (  # noqa: PLC0415
+        existing_table,
+        table_session,
+    )
 
     check_table(path)
     with table_session("reput table forget", options, path, verbose=verbose) as spark:

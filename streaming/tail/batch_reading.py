@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
 
+from reput.source.data_source import NAME, CommitLogDataSource
+from reput.source.errors import ReputError
+from reput.source.log.log_reader import LogReader
 from reput.source.log.offset_range import OffsetRange, ranges_of
 from reput.streaming.effects.range_task import RangeEffects, RangeTask
 from reput.streaming.effects.waves import OnRange
-from reput.streaming.spark.announcements import announcements
-from reput.streaming.spark.job import outcome, outcome_of, run_job
-from reput.streaming.tail.small_batch import SmallBatches
+from reput.streaming.output.spark_checkpoint import end_of_batch
+from reput.streaming.spark.job import announcements, outcome, outcome_of, run_job
 
 _RESULT_DDL = "start bigint, effects binary"
 _RESULT_SCHEMA = pa.schema([("start", pa.int64()), ("effects", pa.binary())])
@@ -69,3 +76,124 @@ def read_here(small: SmallBatches | None, batch_id: int, task: RangeTask) -> lis
     """
     ranges = None if small is None else small.ranges(batch_id)
     return None if ranges is None else [replace(task, scratch=None).read(span) for span in ranges]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Micro-batches that hold little: the driver reads them itself, since a job of Spark's takes longer than that.
+
+# One core reads and decodes so much in less time than a job takes that has nothing to read.
+SMALL_BYTES = 8 * 1024 * 1024
+# And so much in less time than Spark takes to start its workers. Later batches of this size are better read by these:
+# the driver's Python would keep the other query waiting.
+SMALL_FIRST_BYTES = 32 * 1024 * 1024
+
+
+def is_first_small(log: LogReader, start: int) -> bool:
+    """Whether a start of a query that goes on at `start` finds so little in the log that it takes no job.
+
+    Raises what ``LogReader.reaches_beyond`` raises.
+    """
+    return not log.reaches_beyond(start + SMALL_FIRST_BYTES)
+
+
+class SmallBatches:
+    """Knows which of a query's micro-batches are small, and their ranges.
+
+    Attributes
+    ----------
+    begin
+        Where Spark's first batch begins, which Spark does not note: what the source was told; None if unknown.
+    """
+
+    def __init__(self, checkpoint: Path, log: LogReader) -> None:
+        """`checkpoint` is the query's Spark checkpoint; `log` is only asked for its options."""
+        self.begin: int | None = None
+        self._checkpoint = checkpoint
+        self._log = LogReader(log.options)
+        # The batch that was asked for last, and its end.
+        self._last: tuple[int, int] | None = None
+        # The batch that was asked for first; Spark numbers it on from its checkpoint.
+        self._first_id: int | None = None
+
+    def ranges(self, batch_id: int) -> list[OffsetRange] | None:
+        """The ranges of one of Spark's batches, in log order; None if a job is to read them.
+
+        Spark notes where a batch ends before it begins with it. Whatever is wrong with that, or with the log, the job
+        meets as well, and says so.
+        """
+        if self._first_id is None:
+            self._first_id = batch_id
+        bytes_max = SMALL_FIRST_BYTES if batch_id == self._first_id else SMALL_BYTES
+        try:
+            start = self.begin if batch_id == 0 else self._end(batch_id - 1)
+            end = self._end(batch_id)
+            if start is None or not 0 < end - start <= bytes_max:
+                return None
+            return list(self._log.split(start, end))
+        except ReputError:
+            return None
+
+    def _end(self, batch_id: int) -> int:
+        if self._last is None or self._last[0] != batch_id:
+            self._last = batch_id, end_of_batch(self._checkpoint, batch_id)
+        return self._last[1]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The ranges of a log as rows of Spark: those of a stream, those between two offsets, and none at all.
+#
+# Spark's Python processes that plan a read import this module; it loads no compiled code.
+
+# The source is registered anew for each DataFrame: otherwise they would share one Java map of the workers'
+# environment, which two jobs that start at once corrupt for good (OptionalDataException when a task is read, Spark
+# 4.2.0). The lock keeps one from being registered between another one's registration and its loading.
+_registration = threading.Lock()
+
+
+def stream_ranges(spark: SparkSession, options: dict[str, Any]) -> DataFrame:
+    """The ranges of the log's next micro-batches; `options` are the source's."""
+    with _registration:
+        spark.dataSource.register(CommitLogDataSource)
+        return spark.readStream.format(NAME).options(rows="ranges", **options).load()
+
+
+def ranges_between(spark: SparkSession, options: dict[str, Any]) -> DataFrame:
+    """The ranges of the log as `options` limit them (`startingOffset`, `endingOffset`)."""
+    with _registration:
+        spark.dataSource.register(CommitLogDataSource)
+        return spark.read.format(NAME).options(rows="ranges", **options).load()
+
+
+def no_ranges(spark: SparkSession) -> DataFrame:
+    """A read without a range and without a log: its plan takes the processes of any read, and none of the kernels."""
+    spark.dataSource.register(_NoRanges)
+    return spark.read.format(_NoRanges.name()).load()
+
+
+class _NoRanges(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "reput-no-ranges"
+
+    def schema(self) -> str:
+        return "start bigint"
+
+    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002  Spark's signature
+        return _NoRangesReader()
+
+
+class _NoRangesReader(DataSourceReader):
+    def partitions(self) -> Sequence[InputPartition]:
+        return []
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[int]]:  # noqa: ARG002
+        return iter(())
+
+
+def plan_without_code(ranges: DataFrame) -> None:
+    """Have Spark make no Java code for the plans of this query's further micro-batches.
+
+    Such a plan has two nodes and a row for each range, and where the driver reads the ranges nothing runs the code. A
+    query has a session of its own: what the others ask of a table is not touched.
+    """
+    ranges.sparkSession.conf.set("spark.sql.codegen.wholeStage", "false")

@@ -17,8 +17,8 @@ from reput.sinks.dispatch.arrival import ArrivalListener
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.quarantine import EXPIRED, count_causes, expired_range
 from reput.sinks.table.message_table import TableBatch
-from reput.source.record.record_fingerprint import RecordFingerprint
-from reput.source.segments.range_reader import DecodeOptions
+from reput.source.log.range_reader import DecodeOptions
+from reput.source.record.message_decoder import RecordFingerprint
 from reput.streaming.effects.logic_step import LogicStep
 from reput.streaming.effects.range_task import RangeEffects
 from reput.streaming.effects.waves import Waves, worth_a_wave
@@ -27,12 +27,12 @@ from reput.streaming.output.quarantine_step import QuarantineStep
 from reput.streaming.output.spark_checkpoint import LOGIC, TABLE
 from reput.streaming.status.batch_report import BatchReport
 from reput.streaming.tail import batch_reading
+from reput.streaming.tail.batch_reading import SmallBatches
 from reput.streaming.tail.batch_upkeep import SECONDS_AT_END
 from reput.streaming.tail.clean_consume_queue import CleanConsumeQueueService
 from reput.streaming.tail.log_continuity import LogContinuity
 from reput.streaming.tail.logic_output import LogicOutput
 from reput.streaming.tail.micro_batch import OnRead, Report, ignored
-from reput.streaming.tail.small_batch import SmallBatches
 from reput.streaming.tail.table_dispatch import TableDispatch
 
 

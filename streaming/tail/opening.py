@@ -6,10 +6,13 @@ of the store.
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -21,27 +24,31 @@ from reput.sinks.queue.consume_queue import ConsumeQueueSink
 from reput.sinks.table.creation import is_table
 from reput.sinks.table.message_table import MessageTable
 from reput.sinks.table.upkeep import TableUpkeep
+from reput.source.errors import CommitLogRewoundError, remote_error
 from reput.source.log.log_reader import LogReader
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.output.paths import OutputPaths
 from reput.streaming.output.quarantine_step import QuarantineStep, open_quarantine_table
-from reput.streaming.output.spark_checkpoint import LOGIC, TABLE, forget, forget_planned_batch, path_for_spark
+from reput.streaming.output.spark_checkpoint import (
+    LOGIC,
+    TABLE,
+    forget,
+    forget_planned_batch,
+    path_for_spark,
+    spark_offset,
+)
 from reput.streaming.output.startup import aligned, recover_sinks
-from reput.streaming.process.work_of_thread import at_work_for, broker_of_thread
+from reput.streaming.process.failures import text_of
+from reput.streaming.process.interruption import at_work_for, broker_of_thread
 from reput.streaming.spark.sessions import Sessions
 from reput.streaming.status.progress import ProgressReporter
-from reput.streaming.tail.batch_gate import BatchGate, StoppedBetweenBatchesError
-from reput.streaming.tail.batch_sizes import BatchSizes
+from reput.streaming.tail.batch_reading import SmallBatches, plan_without_code, ranges_between, stream_ranges
 from reput.streaming.tail.batch_upkeep import BatchUpkeep
-from reput.streaming.tail.catch_up import catch_up
 from reput.streaming.tail.clean_consume_queue import CleanConsumeQueueService
 from reput.streaming.tail.log_continuity import LogContinuity
 from reput.streaming.tail.logic_dispatch import LogicDispatch
 from reput.streaming.tail.logic_output import LogicOutput
-from reput.streaming.tail.micro_batch import Dispatch
-from reput.streaming.tail.open_query import OpenQuery
-from reput.streaming.tail.ranges import plan_without_code, stream_ranges
-from reput.streaming.tail.small_batch import SmallBatches
+from reput.streaming.tail.micro_batch import BatchGate, BatchSizes, Dispatch, StoppedBetweenBatchesError
 from reput.streaming.tail.spark_progress import SparkProgress
 from reput.streaming.tail.table_dispatch import TableDispatch
 from reput.streaming.tasks.executors import check_executors, files_to_look_at, runs_elsewhere
@@ -320,3 +327,126 @@ class QueryOpener:
 def _called(query: str, broker: str | None) -> str:
     """What Spark calls a query, and its pool: the names of one session differ."""
     return query if broker is None else f"{query} of {broker}"
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Bringing sinks that are behind Spark's checkpoint up to it.
+
+_log = logging.getLogger("reput")
+
+
+def catch_up(
+    spark: SparkSession,
+    config: PipelineConfig,
+    dispatch: Dispatch,
+    checkpoint: Path,
+    log: LogReader,
+    is_stopped: Callable[[], bool],
+) -> None:
+    """Bring a query's sinks up to Spark's checkpoint, reading the log in batches of the query's size.
+
+    It ends earlier, between two batches, when `is_stopped`.
+    """
+    target, sizes = spark_offset(checkpoint), BatchSizes.of(config, dispatch.names)
+    while target is not None and dispatch.end_offset < target and not is_stopped():
+        start = aligned(log, dispatch.end_offset)
+        end = log.limit(start, target, sizes.bytes_a_batch, sizes.messages_a_batch)
+        _log.info("%s: bringing the sinks from %d to %d, where Spark's checkpoint is", dispatch.names[0], start, end)
+        options = config.source_options(
+            startingOffset=start,
+            endingOffset=end,
+            maxBytesPerPartition=sizes.bytes_a_range,
+        )
+        before = dispatch.end_offset
+        dispatch(ranges_between(spark, options), -1)
+        dispatch.settle()
+        if dispatch.end_offset <= before:
+            raise CommitLogRewoundError(
+                f"Spark's checkpoint {checkpoint} is at offset {target}, and the log has nothing behind {before}: it "
+                "was cut, or the checkpoint is another log's",
+                advice="'reput recover' brings queues and index back to the log and forgets their checkpoint; 'reput "
+                "rebuild --only table' does so for the table",
+                file=checkpoint,
+                physical_offset=before,
+            )
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# One query of Spark at work: its sinks, its gate, the files it writes; and how it is stopped and closed.
+
+# How long a stopped query may take to note that its last batch is done.
+_STOP_SECONDS = 10.0
+# Between two polls of an idle log, Spark is at rest only for its `pollingDelay`, which must not be missed.
+_STOP_POLL_SECONDS = 0.003
+
+
+@dataclass
+class OpenQuery:
+    """A query that was started.
+
+    Attributes
+    ----------
+    progress
+        Asks Spark what it says of the query.
+    began_at
+        Where the dispatch ended when its sinks had been recovered.
+    has_died
+        Whether Spark's JVM has died, so that there is nothing to stop.
+    close_files
+        Closes what the dispatch has open.
+    """
+
+    dispatch: Dispatch
+    gate: BatchGate
+    query: StreamingQuery
+    progress: SparkProgress
+    began_at: int
+    has_died: Callable[[], bool]
+    close_files: Callable[[], None]
+
+    @property
+    def is_active(self) -> bool:
+        """Whether Spark still runs it. Ask this before `failure`, so that the error of one that ends is seen."""
+        return bool(self.query.isActive)
+
+    def failure(self) -> BaseException | None:
+        """What ended it: what a batch or the source raised, as it was, or else Spark's error; None if nothing did."""
+        error = self.query.exception()
+        if self.gate.failure is not None:
+            return self.gate.failure
+        return None if error is None else remote_error(text_of(error)) or error
+
+    @property
+    def has_advanced(self) -> bool:
+        """Whether its sinks have got further than where they were recovered."""
+        return self.dispatch.end_offset > self.began_at
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it got anywhere since it was opened: by a batch, or by finding, again and again, that none is due."""
+        return self.has_advanced or self.query.lastProgress is not None
+
+    @property
+    def failed_in_batch(self) -> bool:
+        """Whether a batch failed, rather than Spark between two of them."""
+        return self.gate.failure is not None
+
+    def close(self) -> None:
+        """Stop it after the current batch, and close its files."""
+        try:
+            stop_between_batches(self.query, self.gate, self.has_died)
+        finally:
+            self.close_files()
+
+
+def stop_between_batches(query: StreamingQuery, gate: BatchGate, has_died: Callable[[], bool]) -> None:
+    """Stop a query after the current batch, giving Spark time to note that it is done; not if its JVM `has_died`."""
+    gate.close()
+    deadline = time.monotonic() + _STOP_SECONDS
+    try:
+        while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
+            time.sleep(_STOP_POLL_SECONDS)
+        query.stop()
+    except Exception:
+        if not has_died():
+            raise

@@ -11,16 +11,16 @@ from pyspark.sql import DataFrame
 from reput.sinks.quarantine import EXPIRED
 from reput.sinks.table.message_file import TableFileWriter
 from reput.sinks.table.message_table import MessageTable, TableBatch
-from reput.source.record.record_fingerprint import RecordFingerprint
-from reput.source.segments.range_reader import DecodeOptions
+from reput.source.log.range_reader import DecodeOptions
+from reput.source.record.message_decoder import RecordFingerprint
 from reput.streaming.effects.range_task import RangeEffects, RangeTask
 from reput.streaming.output.spark_checkpoint import TABLE
 from reput.streaming.status.batch_report import BatchReport
 from reput.streaming.tail import batch_reading
+from reput.streaming.tail.batch_reading import SmallBatches
 from reput.streaming.tail.batch_upkeep import BatchUpkeep
 from reput.streaming.tail.log_continuity import LogContinuity
 from reput.streaming.tail.micro_batch import OnRead, Report, ignored
-from reput.streaming.tail.small_batch import SmallBatches
 
 
 class TableDispatch:

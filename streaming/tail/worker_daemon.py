@@ -15,7 +15,7 @@ from socket import socket
 
 from pyspark import daemon
 
-from reput.source.allocator import keep_freed_memory
+from reput.source.system import keep_freed_memory
 
 _TASKS = "pyspark.worker"  # other worker modules only plan, and do not decode
 _serve = daemon.worker

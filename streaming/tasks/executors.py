@@ -22,12 +22,12 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from reput import __version__
-from reput.sinks.files.single_file import remove_scratch, write_scratch
+from reput.sinks.files.durable_file import remove_scratch, write_scratch
 from reput.sinks.table.creation import is_table, is_vacant, only_creator
 from reput.sinks.table.location import TableLocation
 from reput.sinks.table.refusal import output_errors
 from reput.source.errors import EnvironmentSetupError, MayPassError, ReputError
-from reput.source.segments.mapped_file_queue import MappedFileQueue
+from reput.source.log.mapped_file_queue import MappedFileQueue
 from reput.streaming.config.master import processes_of
 from reput.streaming.process.failures import one_line, text_of
 
@@ -222,7 +222,7 @@ def _look(read: list[str], probes: list[str], token: str) -> Callable[[Iterable[
 
     def write_beside(probe: str) -> tuple[str, str]:
         """The path of a new file beside the driver's, or a reason for which there is none."""
-        from reput.sinks.files.single_file import write_scratch  # noqa: PLC0415  the reput of the executor
+        from reput.sinks.files.durable_file import write_scratch  # noqa: PLC0415  the reput of the executor
 
         if (found := head(probe)) != f"{_BYTES}{token.encode().hex()}":
             return "", found

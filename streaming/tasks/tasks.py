@@ -13,9 +13,8 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from reput.source.errors import ReputError
-from reput.streaming.process.beside import result_of
-from reput.streaming.spark.announcements import Announce, announcements
-from reput.streaming.spark.job import outcome, outcome_of, run_job
+from reput.streaming.process.interruption import result_of
+from reput.streaming.spark.job import Announce, announcements, outcome, outcome_of, run_job
 
 _DDL = "number bigint, result binary"
 _SCHEMA = pa.schema([pa.field("number", pa.int64()), pa.field("result", pa.binary())])

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from rich.console import Console
 from rich.markup import escape
 
-from reput.sinks.verify.findings import Difference
+from reput.sinks.findings import Difference
 from reput.source.printable import counted, printable
 from reput.streaming.verify.store_verification import StoreSection, VerifyReport
 

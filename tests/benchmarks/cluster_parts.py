@@ -27,20 +27,19 @@ from reput.sinks.dispatch.piece_entries import PieceEntries
 from reput.sinks.dispatch.runs import RUN
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.index.index_sink import IndexPut, IndexPutDone
+from reput.source.log.boundaries import RangeCut
 from reput.source.log.log_reader import LogReader
-from reput.source.log.range_cut import RangeCut
+from reput.source.log.range_reader import DecodeOptions
 from reput.source.options import SourceOptions
-from reput.source.segments.range_reader import DecodeOptions
 from reput.streaming.config.pipeline import load_config
-from reput.streaming.effects import write_tasks
+from reput.streaming.effects import writers
 from reput.streaming.effects.range_task import RangeEffects
-from reput.streaming.effects.write_tasks import IndexPutTasks
-from reput.streaming.effects.writers import IndexWriter, QueueWriter
+from reput.streaming.effects.writers import IndexPutTasks, IndexWriter, QueueWriter
 from reput.streaming.output.logic_sinks import LogicSinks
 from reput.streaming.rebuild import pipeline
+from reput.streaming.rebuild.plan import RebuildRequest
 from reput.streaming.rebuild.rebuild import Rebuild
 from reput.streaming.rebuild.report import RebuildProgress
-from reput.streaming.rebuild.request import RebuildRequest
 from reput.streaming.tasks.tasks import OnResult, SerialTasks
 
 MESSAGES, RANGES = 10_000_000_000, 10_000
@@ -169,7 +168,7 @@ class Parts:
 
 def parts_of(log: MadeLog, work: Path) -> Parts:
     """The parts of a rebuild of the log, on one core."""
-    with TemporaryDirectory(dir=work) as directory, mock.patch.object(write_tasks, "_ENTRIES_A_JOB", 0):
+    with TemporaryDirectory(dir=work) as directory, mock.patch.object(writers, "_ENTRIES_A_JOB", 0):
         config, tasks = load_config(log.store), TimedTasks()
         with Rebuild(config, RebuildRequest(Path(directory)), RebuildProgress()) as job:
             report = job.run(tasks)

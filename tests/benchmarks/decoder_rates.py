@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from reput.sinks.dispatch.logic_needs import LogicNeeds
+from reput.sinks.dispatch.multi_dispatch import LogicNeeds
 from reput.sinks.dispatch.piece import QueueFilter, make_pieces
+from reput.source.log.mapped_file_queue import MappedFileQueue
+from reput.source.log.range_reader import DecodeOptions, read_windows, scan_windows
 from reput.source.log.reput_end_offset import ReputEndFinder
-from reput.source.rows.message_batches import message_batch
-from reput.source.segments.mapped_file_queue import MappedFileQueue
-from reput.source.segments.range_reader import DecodeOptions, read_windows, scan_windows
-from reput.source.segments.segment_scan import Window
+from reput.source.log.segment_scan import Window
+from reput.source.rows.message_rows import message_batch
 from reput.streaming.spark.warm_up import compile_kernels
 
 SAMPLED_BYTES = 400_000_000

@@ -27,9 +27,9 @@ from support.live_run import SINKS, LiveTail, log_end
 
 from benchmarks import machine, report
 from benchmarks.latency_watch import CommitWatch, DurableWatch, QueueWatch
+from reput.source.log.mapped_file_queue import MappedFileQueue
+from reput.source.log.range_reader import DecodeOptions, read_windows
 from reput.source.log.reput_end_offset import ReputEndFinder
-from reput.source.segments.mapped_file_queue import MappedFileQueue
-from reput.source.segments.range_reader import DecodeOptions, read_windows
 
 RATES = (100, 2_000, 20_000)
 TOPICS, QUEUES = 2, 4

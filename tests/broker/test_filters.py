@@ -14,9 +14,8 @@ import pytest
 
 from broker.artifacts import missing_tools
 from broker.release import Release
-from reput.sinks.filter.bloom_filter import BloomFilter, bits
-from reput.sinks.filter.sql92 import compile_expression
-from reput.sinks.filter.sql92_expression import ExpressionEvaluationError, ExpressionSyntaxError
+from reput.sinks.filter.consumer_filter import BloomFilter, bits
+from reput.sinks.filter.sql92 import ExpressionEvaluationError, ExpressionSyntaxError, compile_expression
 
 pytestmark = pytest.mark.broker
 

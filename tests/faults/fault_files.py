@@ -21,7 +21,7 @@ from unittest import mock
 
 from support.sink_runner import OneThread
 
-from reput.sinks.files import durable_file, file_system, single_file
+from reput.sinks.files import durable_file, file_system
 
 SECTOR_BYTES = 512
 #: Told the number and the name of a call, may raise.
@@ -384,7 +384,7 @@ def system(
     faulty = FaultyOs(disk, fault, Random(seed))
     with (
         mock.patch.multiple(durable_file, os=faulty, ThreadPoolExecutor=OneThread, **constants),
-        mock.patch.object(single_file, "os", faulty),
+        mock.patch.object(durable_file, "os", faulty),
         mock.patch.multiple(file_system, os=faulty, is_synced_whole=lambda _: is_synced_whole, _sync=faulty.syncfs),
     ):
         try:

@@ -19,14 +19,13 @@ from support.logs import SHAPES, WITH_PROPERTY_CRC, entry_bytes, log_bytes
 from support.record_writer import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
 from unit.source.kernels.test_decoders_stay_inside import PAGE, guarded_page
 
-from reput.sinks.dispatch.logic_needs import LogicNeeds
-from reput.sinks.dispatch.multi_dispatch import MultiDispatch
+from reput.sinks.dispatch.multi_dispatch import LogicNeeds, MultiDispatch
 from reput.sinks.dispatch.piece import Piece, QueueFilter
 from reput.source.kernels.batch_decoder import RecordColumns, decode_records
+from reput.source.log.mapped_file_queue import MappedFile
+from reput.source.log.segment_scan import Window
 from reput.source.record.message_decoder import Verdict
-from reput.source.rows.message_batches import message_batch
-from reput.source.segments.mapped_file_queue import MappedFile
-from reput.source.segments.segment_scan import Window
+from reput.source.rows.message_rows import message_batch
 
 DELAYS = np.array([1000, 5000], np.int64)
 NUMBERS = [0, 1, -1, 7, 8, 20, 48, 90, 91, 127, 128, 255, 2**15 - 1, -(2**15), 2**31 - 1, -(2**31), 2**31 - 92]

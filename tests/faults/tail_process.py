@@ -22,8 +22,8 @@ from support.store_compare import differing_bytes
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.table.location import TableLocation
 from reput.source.log.log_reader import LogReader
+from reput.source.log.range_reader import DecodeOptions, scan_windows
 from reput.source.options import SourceOptions
-from reput.source.segments.range_reader import DecodeOptions, scan_windows
 from reput.streaming.config.pipeline import PipelineConfig, load_config
 from reput.streaming.effects.logic_step import LogicStep
 from reput.streaming.output.logic_sinks import LogicSinks

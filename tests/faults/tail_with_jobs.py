@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from reput.streaming.cli.main import main
-from reput.streaming.tail import small_batch
+from reput.streaming.tail import batch_reading
 
 if __name__ == "__main__":
-    small_batch.SMALL_BYTES = small_batch.SMALL_FIRST_BYTES = 0
+    batch_reading.SMALL_BYTES = batch_reading.SMALL_FIRST_BYTES = 0
     main()

@@ -16,13 +16,13 @@ from support.proof_counts import Proof
 from support.sink_runner import MEMORY, SinkRun, expected_queue_files, no_fsync, queue_files
 
 from reput.sinks.dispatch.batch import LogicBatch
-from reput.sinks.dispatch.logic_needs import LogicNeeds
+from reput.sinks.dispatch.multi_dispatch import LogicNeeds
 from reput.sinks.dispatch.piece import PieceRow, QueueFilter, make_pieces
 from reput.source.errors import DataLossError, ReputError, SegmentError
 from reput.source.log.log_reader import LogReader
+from reput.source.log.range_reader import read_windows
+from reput.source.log.segment_scan import Window
 from reput.source.options import SourceOptions
-from reput.source.segments.range_reader import read_windows
-from reput.source.segments.segment_scan import Window
 from reput.streaming.output.startup import recover_sinks
 
 SEGMENTS = 6

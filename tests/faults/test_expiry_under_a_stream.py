@@ -19,8 +19,8 @@ from support.record_writer import CommitLogWriter
 
 from reput.source.data_source import CommitLogDataSource, CommitLogStreamReader, RangePartition
 from reput.source.errors import DataLossError, SegmentError, StoreError, TransientError
+from reput.source.log import mapped_file_queue
 from reput.source.log.log_reader import LogReader
-from reput.source.segments import mapped_file_queue
 
 SIZE = 4096
 ALL = ReadAllAvailable()

@@ -56,28 +56,28 @@ MUTANTS = (
     # --- advice on a store, and look-ups in one
     _mutant(
         "doctor forgets that a replay parses the offsets in further queues, too",
-        "streaming/doctor/dispatch_errors.py",
+        "streaming/doctor/predict.py",
         "    if bad is None and in_replay and settings.notifies and not",
         "    if bad is None and not in_replay and settings.notifies and not",
         "unit/streaming/doctor/test_doctor.py::test_a_whole_record_that_no_dispatch_gets_over",
     ),
     _mutant(
         "verify holds entries that lead into a hole for wrong ones",
-        "sinks/verify/queue_walk.py",
+        "sinks/queue/queue_check.py",
         "            self._pass_over_entries(before)\n",
         "            pass\n",
         "unit/streaming/verify/test_verify_missing.py::test_whole_queues_over_a_hole",
     ),
     _mutant(
         "verify takes entries into a hole in any order",
-        "sinks/verify/log_limits.py",
+        "sinks/queue/log_limits.py",
         "(np.diff(offsets, prepend=after) > 0) & (offsets < before)",
         "(offsets < before)",
         "unit/streaming/verify/test_verify_missing.py::test_entries_into_a_hole_out_of_order",
     ),
     _mutant(
         "verify does not see entries that a replay has moved",
-        "sinks/verify/queue_walk.py",
+        "sinks/queue/queue_check.py",
         "np.flatnonzero((places < queue_offsets) & ~is_pre_blank(expected))",
         "np.flatnonzero((places > queue_offsets) & ~is_pre_blank(expected))",
         "unit/streaming/verify/test_verify_missing.py::test_entries_that_a_replay_has_moved",
@@ -105,7 +105,7 @@ MUTANTS = (
     ),
     _mutant(
         "doctor advises a rebuild that damage in the log ends where a queue file was cut",
-        "streaming/doctor/advice.py",
+        "streaming/doctor/doctor.py",
         """damaged ranges of it are left out, and recorded",
                 self._rebuild(self.store, _QUARANTINE),
 """,
@@ -123,7 +123,7 @@ MUTANTS = (
     ),
     _mutant(
         "a look-up by key ends at the first entry that is too old",
-        "sinks/index/lookup.py",
+        "sinks/index/index_reader.py",
         "        return self.older_left < 0\n",
         "        return True\n",
         "unit/streaming/query/test_query.py::test_messages_within_times_after_the_clock_went_back",
@@ -338,7 +338,7 @@ MUTANTS = (
     ),
     _mutant(
         "a late task empties a queue file that others have filled",
-        "sinks/queue/queue_files.py",
+        "sinks/queue/queue_sink.py",
         "size=self.file_size, keeps=True)",
         "size=self.file_size)",
         f"{QUEUES}::test_a_tasks_write_that_is_repeated_late_changes_no_byte",
@@ -352,7 +352,7 @@ MUTANTS = (
     ),
     _mutant(
         "a queue file rolls an entry late",
-        "sinks/queue/queue_files.py",
+        "sinks/queue/queue_sink.py",
         "            size = min(len(data), file + self.file_size - at)\n",
         "            size = min(len(data), file + self.file_size + 20 - at)\n",
         f"{QUEUES}::test_rule",
@@ -479,7 +479,7 @@ MUTANTS = (
     ),
     _mutant(
         "rows are missed that no micro-batch has committed yet",
-        "streaming/verify/table.py",
+        "streaming/verify/verify.py",
         "    if end is None and not found.sums and MessageTable.is_first_start(record):",
         "    if end is None and found.sums and MessageTable.is_first_start(record):",
         "spark/test_verify.py::test_a_table_whose_first_batch_is_not_committed",
@@ -609,7 +609,7 @@ MUTANTS = (
     ),
     _mutant(
         "a log that is gone is taken for one that expired",
-        "source/segments/segment_listing.py",
+        "source/log/segment_listing.py",
         "        self._check_not_gone(found, stamps)\n",
         "        pass\n",
         "unit/source/segments/test_segment_listing.py",
@@ -630,28 +630,28 @@ MUTANTS = (
     ),
     _mutant(
         "a record at the begin of the log counts as expired",
-        "sinks/recover/retention.py",
+        "sinks/retention.py",
         '    return len(last) == 1 and int(last["physical_offset"][0]) < min_physic_offset\n',
         '    return len(last) == 1 and int(last["physical_offset"][0]) <= min_physic_offset\n',
         "unit/sinks/queue/test_expire.py::test_which_batch_queue_files_go",
     ),
     _mutant(
         "the file that tells where a queue ends expires",
-        "sinks/recover/retention.py",
+        "sinks/retention.py",
         "    while expired and not any(",
         "    while False and not any(",
         "unit/sinks/queue/test_expire.py::test_which_queue_files_go",
     ),
     _mutant(
         "entries of an unfinished batch tell where a queue ends",
-        "sinks/recover/retention.py",
+        "sinks/retention.py",
         "    if end_offset is not None:\n",
         "    if False:\n",
         "unit/sinks/queue/test_expire.py::test_entries_of_an_unfinished_batch_tell_no_end",
     ),
     _mutant(
         "an expired file is removed before the one in front of it is durably gone",
-        "sinks/recover/retention.py",
+        "sinks/retention.py",
         "        files.sync_names(*parts[:-1])\n",
         "        pass\n",
         "faults/test_expiry_in_tail.py::test_stopped_at_any_call",
@@ -686,7 +686,7 @@ MUTANTS = (
     ),
     _mutant(
         "what is no Exception ends py4j's thread",
-        "streaming/tail/batch_gate.py",
+        "streaming/tail/micro_batch.py",
         "                raise RuntimeError(msg) from error\n",
         "                raise\n",
         "spark/test_never_idle.py",
@@ -738,7 +738,7 @@ MUTANTS = (
     # --- a rebuild behind damage (G5)
     _mutant(
         "a blank of a wrong size ends a segment",
-        "source/segments/range_reader.py",
+        "source/log/range_reader.py",
         "        if on_damage == BROKER or segment.is_blank(start):\n",
         "        if True:\n",
         "unit/source/segments/test_resync.py",
@@ -752,7 +752,7 @@ MUTANTS = (
     ),
     _mutant(
         "a blank of a wrong size ends a segment of a rebuild",
-        "source/segments/range_reader.py",
+        "source/log/range_reader.py",
         "if passes_over or verdict is Verdict.BLANK:\n",
         "if passes_over:\n",
         f"{REBUILD_DAMAGE}::test_files_and_ranges_are_those_of_tail",
@@ -1008,7 +1008,7 @@ MUTANTS = (
     # --- what passes is waited for, and nothing else (G7, G15)
     _mutant(
         "a query is opened again for ever",
-        "streaming/tail/retry.py",
+        "streaming/tail/supervisor.py",
         "        if left <= 0:\n",
         "        if self._retry_for_s <= 0:\n",
         "unit/streaming/tail/test_retry.py::test_no_time_means_no_attempt",
@@ -1102,7 +1102,7 @@ MUTANTS = (
     ),
     _mutant(
         "a rebuild writes what was read behind a range that was not read to its end",
-        "streaming/rebuild/stretch_read.py",
+        "streaming/rebuild/pipeline.py",
         " is not None and each.is_whole:\n",
         " is not None:\n",
         "unit/streaming/rebuild/test_stretch_read.py::test_nothing_is_handed_on_behind_a_range_that_is_not_whole",
@@ -1147,7 +1147,7 @@ MUTANTS = (
     ),
     _mutant(
         "a small micro-batch begins where the one before began",
-        "streaming/tail/small_batch.py",
+        "streaming/tail/batch_reading.py",
         "        if self._last is None or self._last[0] != batch_id:\n",
         "        if self._last is None:\n",
         "unit/streaming/tail/test_small_batch.py::test_ranges_are_those_of_the_batch",
@@ -1168,21 +1168,21 @@ MUTANTS = (
     ),
     _mutant(
         "the first small micro-batch begins at the log's beginning",
-        "streaming/tail/small_batch.py",
+        "streaming/tail/batch_reading.py",
         "            start = self.begin if batch_id == 0 else self._end(batch_id - 1)\n",
         "            start = 0 if batch_id == 0 else self._end(batch_id - 1)\n",
         "unit/streaming/tail/test_small_batch.py::test_the_first_batch_begins_where_the_source_was_told",
     ),
     _mutant(
         "the driver reads a large micro-batch",
-        "streaming/tail/small_batch.py",
+        "streaming/tail/batch_reading.py",
         "            if start is None or not 0 < end - start <= bytes_max:\n",
         "            if start is None or not 0 < end - start:\n",
         "spark/test_small_batches.py::test_files_and_rows[False]",
     ),
     _mutant(
         "Spark's first micro-batch alone may be larger, not the first one of a start",
-        "streaming/tail/small_batch.py",
+        "streaming/tail/batch_reading.py",
         "        bytes_max = SMALL_FIRST_BYTES if batch_id == self._first_id else SMALL_BYTES\n",
         "        bytes_max = SMALL_FIRST_BYTES if batch_id == 0 else SMALL_BYTES\n",
         "unit/streaming/tail/test_small_batch.py::test_the_first_one_that_is_asked_for_may_be_larger",
@@ -1196,14 +1196,14 @@ MUTANTS = (
     ),
     _mutant(
         "how far a run is behind is unknown for a minute after its start",
-        "streaming/status/status_file.py",
+        "streaming/status/status_document.py",
         "        return judge(run).state, run.log_end is None, queries\n",
         "        return judge(run).state, queries\n",
         "unit/streaming/status/test_status_file.py::test_how_far_it_is_behind_is_written_when_that_is_known",
     ),
     _mutant(
         "what plans a read loads kernels in a rehearsal",
-        "streaming/tail/rehearsal.py",
+        "streaming/tail/tail.py",
         "    no_ranges(spark).rdd.getNumPartitions()\n",
         "    with _small_log(1) as options:\n        ranges_between(spark, options).rdd.getNumPartitions()\n",
         "spark/test_started_processes.py::test_workers_only_for_a_first_batch_that_takes_a_job[300-False]",
@@ -1232,14 +1232,14 @@ MUTANTS = (
     # --- the table's files
     _mutant(
         "a text that no row has is a bound",
-        "sinks/parquet/values.py",
+        "sinks/parquet/parquet_file.py",
         "        kernels.mark(self._codes, used)\n",
         "        used[:] = True\n",
         "unit/sinks/parquet/test_parquet_file.py::test_dictionaries_of_any_size",
     ),
     _mutant(
         "a map's values have the levels of its first page",
-        "sinks/parquet/levels.py",
+        "sinks/parquet/parquet_file.py",
         "        return self._pages[first, last]\n",
         "        return next(iter(self._pages.values()))\n",
         "unit/sinks/parquet/test_parquet_file.py",
@@ -1282,7 +1282,7 @@ MUTANTS = (
     ),
     _mutant(
         "a task counts its keys from the first file on, not from its own first one",
-        "streaming/effects/write_tasks.py",
+        "streaming/effects/writers.py",
         "begin=put.begin - before, end=put.end - before",
         "begin=put.begin, end=put.end",
         BY_TASKS,
@@ -1340,7 +1340,7 @@ MUTANTS = (
     _mutant(
         "large buffers are pieces of the heap",
         "streaming/process/memory.py",
-        "        allocator.keep_large_buffers_apart()\n",
+        "        system.keep_large_buffers_apart()\n",
         "",
         "unit/streaming/process/test_memory.py",
     ),
@@ -1396,7 +1396,7 @@ MUTANTS = (
     ),
     _mutant(
         "a time of day that is set back is not noticed",
-        "streaming/tail/time_of_day.py",
+        "streaming/tail/tail.py",
         "        return by if by >= NOTICED_FROM_S else 0.0\n",
         "        return 0.0\n",
         "unit/streaming/tail/test_time_of_day.py",
@@ -1439,7 +1439,7 @@ MUTANTS = (
     ),
     _mutant(
         "a batch queue of a topic that is not known is passed over",
-        "streaming/config/topics.py",
+        "streaming/config/broker.py",
         "        if topic not in topics.known:\n",
         "        if False:\n",
         "unit/streaming/config/test_topics.py",

@@ -10,8 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from reput.source.errors import SinkError
-from reput.streaming.spark.announcements import Announce, announcements
-from reput.streaming.spark.job import run_job
+from reput.streaming.spark.job import Announce, announcements, run_job
 
 pytestmark = pytest.mark.spark
 

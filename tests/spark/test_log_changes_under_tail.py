@@ -26,7 +26,7 @@ from reput.streaming.output.paths import OutputPaths
 from reput.streaming.recover.recover import expire_output, recover_output
 from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail import batch_reading
-from reput.streaming.tail.small_batch import SmallBatches
+from reput.streaming.tail.batch_reading import SmallBatches
 from reput.streaming.tail.tail import Tail
 from reput.streaming.tasks.tasks import SerialTasks
 from reput.streaming.verify.store_verification import StoreVerification

@@ -25,7 +25,7 @@ from reput.sinks.files.sink_progress import ProgressFile
 from reput.sinks.index.index_file import IndexFile
 from reput.sinks.index.index_sink import IndexSink
 from reput.sinks.queue.consume_queue import ConsumeQueueSink
-from reput.sinks.queue.queue_files import QueueFiles
+from reput.sinks.queue.queue_sink import QueueFiles
 from reput.sinks.table.message_table import MessageTable, TableBatch
 from reput.source.log.log_reader import LogReader
 from reput.streaming.config.pipeline import load_config

@@ -30,10 +30,10 @@ from reput.source.errors import OutputError
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.source.rows.message_schema import LATER_NAMES
-from reput.streaming.table.optimize import existing_table, optimize
+from reput.streaming.table.upkeep import existing_table, optimize
 from reput.streaming.tasks.tasks import SerialTasks
 from reput.streaming.verify.store_verification import StoreVerification
-from reput.streaming.verify.table import verify_table
+from reput.streaming.verify.verify import verify_table
 
 pytestmark = pytest.mark.spark
 

@@ -17,9 +17,7 @@ from reput.source.errors import OptionError, OutputError
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.output.paths import OutputPaths
 from reput.streaming.sql.output import write_result
-from reput.streaming.sql.spark_failure import spark_failures_as_errors
-from reput.streaming.sql.spark_query import query
-from reput.streaming.sql.spark_result import SparkResult
+from reput.streaming.sql.spark_query import SparkResult, query, spark_failures_as_errors
 from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail.tail import Tail
 

@@ -20,9 +20,7 @@ from reput.sinks.table.file_list import FileList
 from reput.source.errors import ReputError
 from reput.streaming.sql.duckdb_query import duckdb_query
 from reput.streaming.sql.output import write_result
-from reput.streaming.sql.spark_failure import spark_failures_as_errors
-from reput.streaming.sql.spark_query import query
-from reput.streaming.sql.spark_result import SparkResult
+from reput.streaming.sql.spark_query import SparkResult, query, spark_failures_as_errors
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("compiled")]
 

@@ -21,8 +21,7 @@ from reput.sinks.table.storage import table_storage
 from reput.sinks.table.table_state import TableState
 from reput.sinks.table.upkeep import TableUpkeep
 from reput.source.errors import OptionError, OutputError
-from reput.streaming.table.optimize import optimize
-from reput.streaming.table.vacuum import vacuum
+from reput.streaming.table.upkeep import optimize, vacuum
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 

@@ -36,10 +36,10 @@ from reput.sinks.table.row_ledger import RowLedger
 from reput.sinks.table.storage import table_storage
 from reput.sinks.table.upkeep import TableUpkeep
 from reput.source.errors import OutputError, RowsLostError
-from reput.streaming.table.optimize import existing_table
+from reput.streaming.table.upkeep import existing_table
 from reput.streaming.tasks.tasks import SerialTasks
 from reput.streaming.verify.store_verification import StoreSection, StoreVerification
-from reput.streaming.verify.table import verify_table
+from reput.streaming.verify.verify import verify_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 

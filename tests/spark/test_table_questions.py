@@ -16,9 +16,9 @@ from spark.test_tail import run_tail
 from support.paths import ROOT
 
 from reput.source.log.log_reader import LogReader
+from reput.source.log.range_reader import read_windows
 from reput.source.options import SourceOptions
 from reput.source.record.message_decoder import Message
-from reput.source.segments.range_reader import read_windows
 from reput.streaming.sql.spark_query import query
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("compiled")]

@@ -31,11 +31,11 @@ from reput.sinks.table.message_table import MessageTable
 from reput.sinks.table.row_ledger import RowLedger
 from reput.sinks.table.row_retention import DAY_MS, RowRetention
 from reput.sinks.table.upkeep import TableUpkeep
-from reput.streaming.table import optimize
+from reput.streaming.table import upkeep
 from reput.streaming.tail import tail as tail_module
 from reput.streaming.tasks.tasks import SerialTasks
 from reput.streaming.verify.store_verification import StoreSection, StoreVerification
-from reput.streaming.verify.table import verify_table
+from reput.streaming.verify.verify import verify_table
 
 pytestmark = pytest.mark.spark
 
@@ -309,7 +309,7 @@ def reput(*arguments: str) -> tuple[int, str]:
 
 def test_the_plan_and_the_command(kept: KeptTable, monkeypatch: pytest.MonkeyPatch) -> None:
     """What --dry-run tells is what the command does; it says the rule; without one it asks for it."""
-    monkeypatch.setattr(optimize, "table_session", lambda *arguments, **named: nullcontext(kept.spark))
+    monkeypatch.setattr(upkeep, "table_session", lambda *arguments, **named: nullcontext(kept.spark))
     table = kept.open()
     kept.fill(table, [20, 40])
     at = ("--table", str(kept.path))

@@ -15,8 +15,8 @@ from support.command_line import invoke
 from support.paths import ROOT
 
 from reput.sinks.formats.consume_queue import ENTRY, is_pre_blank, is_written
-from reput.source.segments.mapped_file_queue import MappedFile
-from reput.source.segments.range_reader import DecodeOptions, scan_windows
+from reput.source.log.mapped_file_queue import MappedFile
+from reput.source.log.range_reader import DecodeOptions, scan_windows
 
 # More rounds than any advice needs; one that is given twice ends it before.
 ROUNDS_MAX = 8

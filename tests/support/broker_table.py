@@ -13,9 +13,9 @@ from reput.sinks.table.message_file import TableFileWriter
 from reput.sinks.table.storage import table_storage
 from reput.source.log.log_reader import LogReader
 from reput.source.log.offset_range import OffsetRange
+from reput.source.log.range_reader import read_windows
 from reput.source.options import SourceOptions
 from reput.source.record.message_decoder import Message
-from reput.source.segments.range_reader import read_windows
 from reput.streaming.config.pipeline import load_config
 
 

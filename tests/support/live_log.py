@@ -7,8 +7,8 @@ from pathlib import Path
 from support.logs import put_bytes
 from support.record_writer import CommitLogWriter, Message
 
+from reput.source.log.mapped_file_queue import MappedFileQueue
 from reput.source.log.reput_end_offset import ReputEnd, ReputEndFinder
-from reput.source.segments.mapped_file_queue import MappedFileQueue
 
 SIZE = 1024
 GUARD_MS = 500

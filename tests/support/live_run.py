@@ -22,8 +22,8 @@ from broker.log_contents import read_records
 from broker.rocketmq import Broker, RocketMQ
 from support.store_compare import differing_bytes, store_files
 
+from reput.source.log.mapped_file_queue import MappedFileQueue
 from reput.source.log.reput_end_offset import ReputEndFinder
-from reput.source.segments.mapped_file_queue import MappedFileQueue
 
 BROKER_CONF: dict[str, str | int | bool] = {
     "mappedFileSizeCommitLog": 16 << 20,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from support.record_writer import MAGIC_V2, CommitLogWriter, Message, StoredRecord, encode, encode_entry
 
-from reput.source.segments.mapped_file_queue import MappedFileQueue
+from reput.source.log.mapped_file_queue import MappedFileQueue
 
 V6_BORN = ("1050::5:600:300c:326b", 1234)
 V6_STORE = ("fe80::1", 10_911)

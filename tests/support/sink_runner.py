@@ -17,7 +17,7 @@ from support.record_writer import CommitLogWriter, Message, StoredRecord
 
 from reput.sinks.anomalies import NO_ANOMALIES
 from reput.sinks.dispatch.batch import LogicBatch
-from reput.sinks.dispatch.logic_needs import LogicNeeds
+from reput.sinks.dispatch.multi_dispatch import LogicNeeds
 from reput.sinks.dispatch.piece import Piece, PieceRow, QueueFilter, make_pieces
 from reput.sinks.dispatch.piece_entries import PieceEntries
 from reput.sinks.dispatch.runs import find_runs
@@ -33,10 +33,10 @@ from reput.sinks.store_checkpoint import load_store_checkpoint, store_checkpoint
 from reput.source.arrays import Bytes, Int64s
 from reput.source.log.boundaries import split
 from reput.source.log.log_reader import LogReader
+from reput.source.log.mapped_file_queue import MappedFileQueue
 from reput.source.log.offset_range import OffsetRange
+from reput.source.log.range_reader import DecodeOptions, read_windows
 from reput.source.options import SourceOptions
-from reput.source.segments.mapped_file_queue import MappedFileQueue
-from reput.source.segments.range_reader import DecodeOptions, read_windows
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.effects.logic_step import LogicStep
 from reput.streaming.effects.range_task import RangeEffects

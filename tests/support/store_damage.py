@@ -12,9 +12,9 @@ from pathlib import Path
 from support.record_writer import Message, write_store
 
 from reput.source.kernels import record_kernels as rk
+from reput.source.log.mapped_file_queue import MappedFile
+from reput.source.log.range_reader import DecodeOptions, scan_windows
 from reput.source.record import message_format as fmt
-from reput.source.segments.mapped_file_queue import MappedFile
-from reput.source.segments.range_reader import DecodeOptions, scan_windows
 
 UNIT_BYTES = 20
 # The fields of a record that are worth a damage of their own: where they begin, and their sizes in bytes.

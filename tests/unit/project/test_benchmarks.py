@@ -24,9 +24,9 @@ from benchmarks.shapes import SHAPES, fitting, made_log
 from benchmarks.subjects import BrokerCase, RebuildCommand, ReputCase, TailCommand, batch_seconds
 from support.paths import ROOT
 
+from reput.source.log.mapped_file_queue import MappedFileQueue
+from reput.source.log.range_reader import DecodeOptions, read_windows
 from reput.source.log.reput_end_offset import ReputEndFinder
-from reput.source.segments.mapped_file_queue import MappedFileQueue
-from reput.source.segments.range_reader import DecodeOptions, read_windows
 
 QUIET = Usage({"worker": 2.0, "driver": 1.0}, {"worker": 30.0}, {"worker": 20.0})
 IPV6_HOSTS = 0x30

@@ -48,7 +48,6 @@ def test_only_two_modules_write_files() -> None:
     calls = ("pwrite", "ftruncate", "os.replace", "os.unlink", "write_text", "write_bytes", "os.rename", "mkstemp")
     allowed = {
         "sinks/files/durable_file.py",
-        "sinks/files/single_file.py",
         "sinks/files/store_lock.py",
         "sinks/table/storage.py",
         "streaming/process/process_log.py",

@@ -31,10 +31,12 @@ OTHERS_OPTIONS = {
 
 
 def texts(path: Path) -> Iterator[tuple[int, str]]:
-    """Every text of a module with its line; what an f-string fills in is `FILLED`."""
+    """Every text of a module with its line, but old names of options; what an f-string fills in is `FILLED`."""
     parts: set[int] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.JoinedStr):
+        if isinstance(node, ast.keyword) and node.arg == "old_names" and isinstance(node.value, ast.Dict):
+            parts |= {id(each) for each in node.value.keys}
+        elif isinstance(node, ast.JoinedStr):
             parts |= {id(each) for each in node.values}
             yield (
                 node.lineno,

@@ -38,16 +38,15 @@ from support.sink_runner import (
 
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts, anomaly_at_end
 from reput.sinks.dispatch.entries import QueueEntries
-from reput.sinks.dispatch.logic_needs import LogicNeeds
-from reput.sinks.dispatch.multi_dispatch import MultiDispatch
+from reput.sinks.dispatch.multi_dispatch import LogicNeeds, MultiDispatch
 from reput.sinks.queue.consume_queue import ConsumeQueue
 from reput.source.data_source import CommitLogStreamReader
 from reput.source.errors import CorruptRecordError, SinkError
 from reput.source.log.log_reader import LogReader
+from reput.source.log.mapped_file_queue import MappedFileQueue
+from reput.source.log.range_reader import DecodeOptions, read_windows
 from reput.source.options import SourceOptions
 from reput.source.record.message_decoder import Verdict
-from reput.source.segments.mapped_file_queue import MappedFileQueue
-from reput.source.segments.range_reader import DecodeOptions, read_windows
 from reput.streaming.output.log_end import LogEnd
 from reput.streaming.status.batch_report import BatchReport
 from reput.streaming.status.progress import ProgressReporter

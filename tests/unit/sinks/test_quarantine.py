@@ -24,11 +24,11 @@ from reput.sinks.quarantine import Quarantine, QuarantinedRange, count_causes, e
 from reput.sinks.queue.admission import QueueAdmission, RefusedRecord
 from reput.source.errors import CorruptRecordError, OptionError, OutputError, SinkError
 from reput.source.log.log_reader import LogReader
+from reput.source.log.mapped_file_queue import MappedFileQueue
 from reput.source.log.reput_end_offset import ReputEndFinder
 from reput.source.options import SourceOptions
+from reput.source.record.damage import DamagedRange
 from reput.source.record.message_decoder import Verdict
-from reput.source.segments.damage import DamagedRange
-from reput.source.segments.mapped_file_queue import MappedFileQueue
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.output.paths import OutputPaths
 from reput.streaming.status.progress import ProgressReporter

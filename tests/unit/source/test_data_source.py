@@ -17,18 +17,11 @@ from support.logs import end_of, put_bytes, varied_messages, write_log
 from support.record_writer import CommitLogWriter, Message, StoredRecord
 
 from reput.source.data_source import CommitLogDataSource, CommitLogReader, CommitLogStreamReader, RangePartition
-from reput.source.errors import (
-    CommitLogRewoundError,
-    DataLossError,
-    LaterFormatError,
-    OptionError,
-    TransientError,
-)
-from reput.source.log import boundaries, last_record
+from reput.source.errors import CommitLogRewoundError, DataLossError, LaterFormatError, OptionError, TransientError
+from reput.source.log import boundaries, last_record, range_reader
 from reput.source.log.offset_range import RANGE_SCHEMA
+from reput.source.log.range_reader import scan_windows
 from reput.source.rows.message_schema import message_schema
-from reput.source.segments import range_reader
-from reput.source.segments.range_reader import scan_windows
 
 SIZE = 4096
 START = 2 * SIZE

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from support.logs import varied_messages, write_log
 
-from reput.source.resource_limits import limit_reached
+from reput.source.system import limit_reached
 
 GIB = 1 << 30
 REPUT = [sys.executable, "-m", "reput.streaming.cli.main"]
@@ -97,7 +97,7 @@ def in_child(action: Callable[[], str]) -> str:
 def test_threads_of_a_user() -> None:
     """A user may have no more processes and threads; root may."""
     from reput.source.errors import EnvironmentSetupError
-    from reput.source.resource_limits import READING, check_limits
+    from reput.source.system import READING, check_limits
 
     def check() -> str:
         resource.setrlimit(resource.RLIMIT_NPROC, (3, 3))

@@ -12,8 +12,7 @@ import pytest
 from support.logs import varied_messages, write_log
 from support.sink_runner import MEMORY
 
-from reput.source.errors import ReputError
-from reput.source.system_errors import who_refuses
+from reput.source.errors import ReputError, who_refuses
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.process.failures import failure_of
 

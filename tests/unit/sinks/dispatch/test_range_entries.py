@@ -17,13 +17,13 @@ from support.store_compare import differing_bytes
 
 from reput.sinks.dispatch import piece as range_entries
 from reput.sinks.dispatch import piece_kernels
-from reput.sinks.dispatch.logic_needs import LogicNeeds
+from reput.sinks.dispatch.multi_dispatch import LogicNeeds
 from reput.sinks.files.scratch import read_arrays
 from reput.sinks.table.message_file import TableFileWriter
 from reput.sinks.table.storage import table_storage
 from reput.source.errors import CorruptRecordError
-from reput.source.log.range_cut import RangeCut
-from reput.source.segments.range_reader import DecodeOptions
+from reput.source.log.boundaries import RangeCut
+from reput.source.log.range_reader import DecodeOptions
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.effects import range_task
 from reput.streaming.effects.range_task import RangeTask

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reput.sinks.filter.bloom_filter import BloomFilter, bits
+from reput.sinks.filter.consumer_filter import BloomFilter, bits
 from reput.source.errors import OptionError
 
 # error rate, expected number, k, m, positions of GROUPS

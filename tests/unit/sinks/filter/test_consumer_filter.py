@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reput.sinks.filter import consumer_filter
-from reput.sinks.filter.bloom_filter import BloomFilter, bits
-from reput.sinks.filter.consumer_filter import ConsumerFilters, FilterData, load_consumer_filters
+from reput.sinks.filter.consumer_filter import BloomFilter, ConsumerFilters, FilterData, bits, load_consumer_filters
 from reput.sinks.filter.sql92 import compile_expression
 from reput.source.errors import StoreError
 

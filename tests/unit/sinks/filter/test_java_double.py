@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reput.sinks.filter.java_double import compare_doubles, parse_double
+from reput.sinks.filter.sql92 import compare_doubles, parse_double
 
 
 @pytest.mark.parametrize(

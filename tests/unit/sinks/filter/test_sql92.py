@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reput.sinks.filter.sql92 import compile_expression
-from reput.sinks.filter.sql92_expression import ExpressionEvaluationError, ExpressionSyntaxError
+from reput.sinks.filter.sql92 import ExpressionEvaluationError, ExpressionSyntaxError, compile_expression
 
 THROWS = "throws"
 

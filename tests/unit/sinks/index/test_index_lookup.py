@@ -13,7 +13,7 @@ from support.logs import put_bytes
 from support.model import Settings, index_file_contents, index_keys, java_hash
 from support.record_writer import Message, encode
 
-from reput.sinks.index.lookup import IndexLookup, index_key_hash
+from reput.sinks.index.index_reader import IndexLookup, index_key_hash
 from reput.source.errors import SinkError, TransientError
 
 LONG_MAX = 2**63 - 1

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from reput.sinks.dispatch.entries import QueueEntries
 from reput.sinks.formats.consume_queue import ENTRY
+from reput.sinks.queue.broker_queue import BrokerQueue, QueueFile
 from reput.sinks.queue.consume_queue import ConsumeQueue
-from reput.sinks.recover.broker_queue import BrokerQueue, QueueFile
 
 UNITS_A_FILE = 5
 FILE_BYTES = UNITS_A_FILE * 20

@@ -18,8 +18,7 @@ from support.sink_runner import MEMORY, files_below
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_path import consume_queue_ext_file
-from reput.sinks.filter.bloom_filter import BloomFilter
-from reput.sinks.filter.consumer_filter import ConsumerFilters, load_consumer_filters
+from reput.sinks.filter.consumer_filter import BloomFilter, ConsumerFilters, load_consumer_filters
 from reput.sinks.formats.consume_queue import ENTRY
 from reput.sinks.formats.consume_queue_ext import (
     MAX_ADDR,
@@ -32,10 +31,10 @@ from reput.sinks.formats.consume_queue_ext import (
 )
 from reput.sinks.queue.consume_queue_ext import ConsumeQueueExt, files_before
 from reput.source.errors import OptionError, SinkError
+from reput.source.log.mapped_file_queue import MappedFileQueue
+from reput.source.log.range_reader import DecodeOptions, scan_windows
 from reput.source.record.message_decoder import Message
-from reput.source.record.message_sys_flag import TRANSACTION_MASK
-from reput.source.segments.mapped_file_queue import MappedFileQueue
-from reput.source.segments.range_reader import DecodeOptions, scan_windows
+from reput.source.record.message_format import TRANSACTION_MASK
 
 if TYPE_CHECKING:
     from conftest import BrokerStore

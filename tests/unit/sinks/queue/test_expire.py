@@ -29,7 +29,7 @@ from support.sink_runner import (
 from reput.sinks.queue.batch_consume_queue import KIND as BATCH_KIND
 from reput.sinks.queue.consume_queue import KIND
 from reput.sinks.queue.queue_reader import QueueReader, load_queues
-from reput.sinks.recover.retention import expire_queue, expired_index_files
+from reput.sinks.retention import expire_queue, expired_index_files
 from reput.source.errors import SinkError, StoreLockedError, UnexplainedError
 from reput.streaming.recover.recover import expire_output, recover_output
 

@@ -16,7 +16,7 @@ from reput.sinks.table import message_file
 from reput.sinks.table.message_file import TableFileWriter, table_schema
 from reput.sinks.table.storage import table_storage
 from reput.source.log.offset_range import OffsetRange
-from reput.source.segments.range_reader import DecodeOptions
+from reput.source.log.range_reader import DecodeOptions
 
 ZLIB, LZ4, ZSTD = 0x301, 0x101, 0x201
 MAX = 1000

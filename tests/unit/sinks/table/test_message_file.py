@@ -18,9 +18,9 @@ from reput.sinks.table.message_file import STATISTICS_COLUMNS, TABLE_SCHEMA, Tab
 from reput.sinks.table.storage import table_storage
 from reput.source.errors import ReputError
 from reput.source.log.offset_range import OffsetRange
-from reput.source.rows.message_batches import message_batch
+from reput.source.log.range_reader import DecodeOptions, read_windows
+from reput.source.rows.message_rows import message_batch
 from reput.source.rows.message_schema import MESSAGE_SCHEMA
-from reput.source.segments.range_reader import DecodeOptions, read_windows
 
 DICTIONARIES = {"broker", "topic", "born_host", "store_host", "tags", "tags_code", "transaction_type", "real_topic"}
 DICTIONARIES |= {"kind", "consumer_group", "origin_topic", "producer_group", "client_host"}

@@ -17,7 +17,7 @@ import numpy as np
 
 from reput.source.arrays import Bytes
 from reput.source.kernels.batch_decoder import decode_records
-from reput.source.rows.message_batches import message_batch
+from reput.source.rows.message_rows import message_batch
 
 PAGE = mmap.PAGESIZE
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support.logs import log_bytes
 from support.record_writer import Message
 
-from reput.sinks.dispatch.logic_needs import LogicNeeds
+from reput.sinks.dispatch.multi_dispatch import LogicNeeds
 from reput.sinks.dispatch.piece import Piece, QueueFilter
 from reput.sinks.dispatch.piece_entries import PieceEntries
 from reput.sinks.formats.index_file import ENTRY, SLOTS_A_PAGE, chain_entries, put_entries, time_diffs
@@ -23,13 +23,12 @@ from reput.source.kernels import byte_kernels as bk
 from reput.source.kernels import property_kernels as pk
 from reput.source.kernels import record_kernels as rk
 from reput.source.kernels.batch_decoder import decode_records
-from reput.source.kernels.crc_kernels import crc32
-from reput.source.kernels.java_hash import java_hash
-from reput.source.record.java_string import decode_utf8, hash_code
+from reput.source.kernels.byte_kernels import crc32
+from reput.source.kernels.property_kernels import java_hash
+from reput.source.log.mapped_file_queue import MappedFile
+from reput.source.log.segment_scan import Window
 from reput.source.record.message_decoder import Verdict
-from reput.source.record.message_properties import parse_properties, split_keys
-from reput.source.segments.mapped_file_queue import MappedFile
-from reput.source.segments.segment_scan import Window
+from reput.source.record.message_properties import decode_utf8, hash_code, parse_properties, split_keys
 
 LENGTHS = range(41)
 ALIGNMENTS = range(8)

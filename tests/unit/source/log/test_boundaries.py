@@ -19,10 +19,10 @@ from reput.source.log.boundaries import (
     limit,
     split,
 )
+from reput.source.log.mapped_file_queue import MappedFileQueue
 from reput.source.log.offset_range import RANGE_SCHEMA, OffsetRange, ranges_of
-from reput.source.segments.damage import QUARANTINE
-from reput.source.segments.mapped_file_queue import MappedFileQueue
-from reput.source.segments.range_reader import DecodeOptions, read_windows
+from reput.source.log.range_reader import DecodeOptions, read_windows
+from reput.source.record.damage import QUARANTINE
 
 SIZE = 4096
 Log = tuple[MappedFileQueue, list[StoredRecord]]

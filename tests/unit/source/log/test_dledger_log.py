@@ -24,13 +24,13 @@ from reput.source.log.boundaries import (
     split,
 )
 from reput.source.log.log_reader import LogReader
+from reput.source.log.mapped_file_queue import MappedFileQueue
 from reput.source.log.message_lookup import MessageLookup
 from reput.source.log.offset_range import OffsetRange
+from reput.source.log.range_reader import DecodeOptions, read_windows
 from reput.source.log.reput_end_offset import ReputEnd, ReputEndFinder
 from reput.source.options import SourceOptions
 from reput.source.record.message_decoder import Verdict
-from reput.source.segments.mapped_file_queue import MappedFileQueue
-from reput.source.segments.range_reader import DecodeOptions, read_windows
 
 SIZE = 4096
 FRAME = 48

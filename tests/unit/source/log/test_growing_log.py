@@ -18,8 +18,8 @@ from support.record_writer import CommitLogWriter, Message, encode
 from support.sink_runner import MEMORY
 
 from reput.source.log import reput_end_offset
+from reput.source.log.mapped_file_queue import MappedFileQueue
 from reput.source.log.reput_end_offset import ReputEndFinder
-from reput.source.segments.mapped_file_queue import MappedFileQueue
 
 SIZE = 8192
 

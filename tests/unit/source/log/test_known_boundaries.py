@@ -11,10 +11,10 @@ from support.logs import end_of, varied_messages, write_log
 
 from reput.source.log import boundaries
 from reput.source.log.boundaries import Boundaries, align_down, limit, split
+from reput.source.log.mapped_file_queue import MappedFile
+from reput.source.log.range_reader import DecodeOptions
 from reput.source.log.reput_end_offset import ReputEndFinder
-from reput.source.segments.mapped_file_queue import MappedFile
-from reput.source.segments.range_reader import DecodeOptions
-from reput.source.segments.segment_scan import Window
+from reput.source.log.segment_scan import Window
 
 SIZE = 4096
 

@@ -9,7 +9,7 @@ from support.record_writer import Message
 
 from reput.source.log.boundaries import Boundaries
 from reput.source.log.last_record import LastRecordWatch, last_record_before, record_at
-from reput.source.segments.damage import STOP
+from reput.source.record.damage import STOP
 
 SIZE = 4096
 

@@ -13,10 +13,10 @@ from support.record_writer import CommitLogWriter, Message, StoredRecord
 from reput.source.errors import CommitLogRewoundError, DataLossError, OptionError, SegmentError, StoreError
 from reput.source.log import log_reader
 from reput.source.log.log_reader import LogReader
+from reput.source.log.mapped_file_queue import MappedFileQueue
 from reput.source.log.reput_end_offset import ReputEnd, ReputEndFinder
 from reput.source.options import SourceOptions
 from reput.source.record.message_properties import parse_delay_levels
-from reput.source.segments.mapped_file_queue import MappedFileQueue
 
 SIZE = 4096
 

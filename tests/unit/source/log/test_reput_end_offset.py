@@ -12,11 +12,11 @@ from support.logs import SHAPES, V6_BORN, varied_messages
 from support.record_writer import Message, encode
 
 from reput.source.log import reput_end_offset
+from reput.source.log.mapped_file_queue import MappedFile
+from reput.source.log.range_reader import DecodeOptions
 from reput.source.log.reput_end_offset import ReputEnd, ReputEndFinder, begins_with_record
+from reput.source.log.segment_scan import Window
 from reput.source.record.message_decoder import Verdict
-from reput.source.segments.mapped_file_queue import MappedFile
-from reput.source.segments.range_reader import DecodeOptions
-from reput.source.segments.segment_scan import Window
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.proof_counts import Proof
 
-from reput.source.kernels.java_hash import java_hash
-from reput.source.record.java_string import decode_utf8, hash_code, parse_int
+from reput.source.kernels.property_kernels import java_hash
+from reput.source.record.message_properties import decode_utf8, hash_code, parse_int
 
 BAD = "\ufffd"
 

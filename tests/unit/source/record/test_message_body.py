@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from reput.source.errors import CorruptRecordError
 from reput.source.record.message_body import decompress_body
-from reput.source.record.message_sys_flag import compression_type
+from reput.source.record.message_format import compression_type
 
 PLAIN = b"lorem ipsum dolor sit amet " * 1000
 

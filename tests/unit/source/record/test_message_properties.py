@@ -6,9 +6,8 @@ import pytest
 from support.logs import SHAPES
 from support.record_writer import MAGIC_V2, Message, encode
 
-from reput.source.record.message_format import calc_msg_length
+from reput.source.record.message_format import calc_msg_length, is_indexed, is_queued, transaction_type
 from reput.source.record.message_properties import DEFAULT_MESSAGE_DELAY_LEVEL, parse_delay_levels, split_keys
-from reput.source.record.message_sys_flag import is_indexed, is_queued, transaction_type
 
 
 @pytest.mark.parametrize(

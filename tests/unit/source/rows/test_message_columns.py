@@ -23,10 +23,9 @@ from reput.source.kernels.batch_decoder import RecordColumns, decode_records
 from reput.source.log.offset_range import OffsetRange
 from reput.source.options import SourceOptions
 from reput.source.record import message_origin as origin
-from reput.source.record.java_string import parse_int
 from reput.source.record.message_decoder import Message as Decoded
-from reput.source.record.message_properties import split_keys
-from reput.source.rows.message_batches import message_batch, read_messages
+from reput.source.record.message_properties import parse_int, split_keys
+from reput.source.rows.message_rows import message_batch, read_messages
 from reput.source.rows.message_schema import MESSAGE_SCHEMA, message_schema
 
 TYPES = {0x0: "none", 0x4: "prepared", 0x8: "commit", 0xC: "rollback"}

@@ -11,8 +11,8 @@ import pytest
 from support.logs import WITH_PROPERTY_CRC, varied_messages
 from support.record_writer import BLANK_BYTES, MAGIC_BLANK, MAGIC_V2, Message, encode
 
-from reput.source.segments.broker_check import BrokerRules, GoodRecords, OddRecord, WalkEnd, broker_walk, check_at
-from reput.source.segments.mapped_file_queue import MappedFile
+from reput.source.log.broker_check import BrokerRules, GoodRecords, OddRecord, WalkEnd, broker_walk, check_at
+from reput.source.log.mapped_file_queue import MappedFile
 
 SIZE = 1 << 16
 BEGIN = 3 * SIZE

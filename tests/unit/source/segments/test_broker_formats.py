@@ -14,11 +14,11 @@ from support.model import java_hash
 from support.record_writer import MAGIC_V2
 
 from reput.source.log.log_reader import LogReader
+from reput.source.log.range_reader import read_windows
+from reput.source.log.segment_scan import Window
 from reput.source.options import SourceOptions
 from reput.source.record.message_body import decompress_body
 from reput.source.record.message_decoder import Message, Verdict
-from reput.source.segments.range_reader import read_windows
-from reput.source.segments.segment_scan import Window
 from reput.streaming.config.pipeline import load_config
 
 if TYPE_CHECKING:

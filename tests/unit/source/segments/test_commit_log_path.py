@@ -15,8 +15,8 @@ from support.logs import varied_messages, write_log
 
 from reput.source.data_source import CommitLogDataSource
 from reput.source.errors import OptionError, ReputError, StoreError
-from reput.source.segments.commit_log_path import given_commit_logs
-from reput.source.segments.mapped_file_queue import MappedFileQueue
+from reput.source.log.mapped_file_queue import MappedFileQueue
+from reput.source.log.store_layout import given_commit_logs
 
 SIZE = 1 << 16
 MESSAGES = 10

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from reput.source.log.file_sizes import OtherSize, Row, SizedFile, log_ends_full, other_size, row_of
 from reput.source.record import message_format as fmt
-from reput.source.segments.file_sizes import OtherSize, Row, SizedFile, log_ends_full, other_size, row_of
 
 SET = 6000
 

@@ -13,11 +13,11 @@ from support.logs import SHAPES, end_of, put_bytes, varied_messages, write_log
 from support.record_writer import Message, StoredRecord, encode
 
 from reput.source.errors import CorruptRecordError, DataLossError
+from reput.source.log.mapped_file_queue import MappedFile
+from reput.source.log.range_reader import DecodeOptions, read_record, read_windows, scan_windows
+from reput.source.log.segment_scan import WINDOW_BYTES
 from reput.source.record.message_decoder import Message as Decoded
 from reput.source.record.message_decoder import Verdict
-from reput.source.segments.mapped_file_queue import MappedFile
-from reput.source.segments.range_reader import DecodeOptions, read_record, read_windows, scan_windows
-from reput.source.segments.segment_scan import WINDOW_BYTES
 
 WINDOWS = [1, 7, 8, 9, 91, 92, 93, 200, 500, 1000, 4096, WINDOW_BYTES]
 CHECKED = DecodeOptions(check_crc=True)

@@ -23,12 +23,12 @@ from support.sink_runner import MEMORY
 
 from reput.source.errors import OptionError
 from reput.source.log.log_reader import LogReader
+from reput.source.log.mapped_file_queue import MappedFile, MappedFileQueue
+from reput.source.log.range_reader import DecodeOptions, read_windows
 from reput.source.log.reput_end_offset import begins_with_record
+from reput.source.log.segment_scan import Window
 from reput.source.options import SourceOptions
 from reput.source.record.message_decoder import Verdict
-from reput.source.segments.mapped_file_queue import MappedFile, MappedFileQueue
-from reput.source.segments.range_reader import DecodeOptions, read_windows
-from reput.source.segments.segment_scan import Window
 
 CHECKED = DecodeOptions(check_crc=True, on_damage="quarantine")
 UNCHECKED = DecodeOptions(on_damage="quarantine")

@@ -14,9 +14,9 @@ from support.logs import varied_messages, write_log
 from support.record_writer import Message
 
 from reput.source.errors import SegmentError, StoreError, TransientError
-from reput.source.segments import segment_listing
-from reput.source.segments.mapped_file_queue import MappedFileQueue
-from reput.source.segments.segment_listing import SegmentListing
+from reput.source.log import segment_listing
+from reput.source.log.mapped_file_queue import MappedFileQueue
+from reput.source.log.segment_listing import SegmentListing
 
 SIZE = 4096
 

@@ -9,8 +9,8 @@ from support.logs import varied_messages, write_log
 
 from reput.source.errors import OptionError, StoreError
 from reput.source.log.log_reader import LogReader
+from reput.source.log.store_layout import has_queue_files, rocksdb_queues
 from reput.source.options import SourceOptions
-from reput.source.segments.store_layout import has_queue_files, rocksdb_queues
 from reput.streaming.config.pipeline import PipelineConfig, load_config
 
 SIZE = 1 << 16

@@ -22,7 +22,7 @@ from reput.streaming.cli.app import _lines, report_error, set_up_logging
 from reput.streaming.cli.log_lines import FewOfAKind, LogFormat, LogLines
 from reput.streaming.effects.range_task import RangeEffects
 from reput.streaming.effects.waves import OnRange, Waves
-from reput.streaming.tail.batch_gate import BatchGate
+from reput.streaming.tail.micro_batch import BatchGate
 
 HOSTILE = "T\x1b]0;x\x07\x9b31m\u202eb\u2028\x7f\nforged \ud800 line"
 COMMANDS = ("tail", "rebuild", "verify", "recover", "expire")

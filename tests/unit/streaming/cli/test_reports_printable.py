@@ -14,11 +14,11 @@ from rich.console import Console
 from support.command_line import invoke
 from support.record_writer import CommitLogWriter, Message
 
+from reput.sinks.findings import Difference, Findings
 from reput.sinks.quarantine import QuarantinedRange
-from reput.sinks.recover.retention import QueueRetention
-from reput.sinks.verify.findings import Difference, Findings
+from reput.sinks.retention import QueueRetention
 from reput.streaming.cli.app import set_up_logging
-from reput.streaming.recover import report
+from reput.streaming.recover import recover
 from reput.streaming.recover.recover import RetentionReport
 from reput.streaming.verify import report as verify_report
 from reput.streaming.verify.store_verification import StoreSection, VerifyReport
@@ -35,11 +35,11 @@ def test_expire() -> None:
     """Queues and the files that were removed."""
     queue = QueueRetention(HOSTILE, 0, 0, 1, ())
     told = RetentionReport(0, (queue,), (), (f"consumequeue/{HOSTILE}/0/0",))
-    text = report.retention_text(told, dry_run=True)
+    text = recover.retention_text(told, dry_run=True)
     assert text.count("T\\x1b]0;x") == 2
     assert is_harmless(text)
-    assert is_harmless(report.as_json(told))
-    assert json.loads(report.as_json(told))["queues"][0]["topic"] == HOSTILE
+    assert is_harmless(recover.as_json(told))
+    assert json.loads(recover.as_json(told))["queues"][0]["topic"] == HOSTILE
 
 
 def test_verify() -> None:

@@ -17,7 +17,7 @@ from support.sink_runner import files_below
 
 from reput.sinks.index.index_reader import deduced_sizes
 from reput.source.errors import ForeignSettingsError
-from reput.streaming.config.broker_conf_places import broker_conf_of
+from reput.streaming.config.broker_conf import broker_conf_of
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.config.stored_sizes import Kind, check_fits_files, misfits
 

@@ -12,9 +12,8 @@ from rocksdict import Options, Rdict
 from support.broker_stores import unpack
 
 from reput.source.errors import OptionError, ReputError, StoreError
-from reput.streaming.config.broker import batch_topics
+from reput.streaming.config.broker import TopicsWatch, batch_topics
 from reput.streaming.config.pipeline import load_config
-from reput.streaming.config.topics import TopicsWatch
 
 V2, B, S = "v5-config-v2-batchcq", "BatchCQ", "SimpleCQ"
 
@@ -127,7 +126,7 @@ def test_rocksdb_of_v1(store: Path) -> None:
 
 
 def test_rocksdb_that_cannot_be_read(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reput.sinks.files.rocksdb_reader._PAUSE_S", 0.0)
+    monkeypatch.setattr("reput.sinks.files.config_manager._PAUSE_S", 0.0)
     rocksdb(store / "config" / "rdb", {v2_key("B"): b"\x01{"})
     with pytest.raises(StoreError, match="rdb does not hold a broker's topics"):
         batch(store)

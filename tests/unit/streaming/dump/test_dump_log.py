@@ -12,9 +12,9 @@ from support.record_writer import CommitLogWriter, Message, StoredRecord, write_
 from unit.streaming.dump.dumps import Dumped, file_dump, log_dump
 
 from reput.source.errors import OptionError
-from reput.source.record.message_sys_flag import flag_names
+from reput.source.record.message_format import flag_names
 from reput.streaming.config.pipeline import PipelineConfig, load_config
-from reput.streaming.dump.record_rows import Selection, Shown
+from reput.streaming.dump.log_dump import Selection, Shown
 
 START = 1_700_000_000_000
 

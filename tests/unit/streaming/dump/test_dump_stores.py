@@ -15,7 +15,7 @@ from reput.sinks.files.store_path import is_index_file_name
 from reput.source.log.message_lookup import MessageLookup
 from reput.source.record.message_decoder import Message
 from reput.streaming.config.pipeline import PipelineConfig, load_config
-from reput.streaming.dump.record_rows import Shown
+from reput.streaming.dump.log_dump import Shown
 from reput.streaming.query.message_row import message_row
 from reput.streaming.query.store_lookup import Found
 from reput.streaming.tasks.tasks import SerialTasks

@@ -20,7 +20,7 @@ from reput.streaming.output.log_end import LogEnd
 from reput.streaming.output.logic_sinks import LogicSinks
 from reput.streaming.status.batch_report import BatchReport
 from reput.streaming.status.run_state import RunState
-from reput.streaming.status.status_file import STATUS_FILE, StatusFile
+from reput.streaming.status.status_document import STATUS_FILE, StatusFile
 
 BATCHES = 300
 #: A hundred batches are enough for everything of which some are kept.

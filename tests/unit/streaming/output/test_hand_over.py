@@ -22,14 +22,13 @@ from reput.sinks.abort_file import LeftBy, abort_left_by, clear_abort, mark_abor
 from reput.sinks.files import swap
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_lock import StoreLock
-from reput.sinks.recover.retention import QueueRetention
+from reput.sinks.retention import QueueRetention
 from reput.sinks.store_checkpoint import StoreCheckpoint
 from reput.source.errors import OutputError
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.output.paths import OutputPaths
 from reput.streaming.recover import recover as maintenance
-from reput.streaming.recover.recover import expire_output, recover_output
-from reput.streaming.recover.report import recovery_text
+from reput.streaming.recover.recover import expire_output, recover_output, recovery_text
 from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail.tail import Tail
 
@@ -249,7 +248,7 @@ def test_a_recovery_that_dies_leaves_it(output: Output, monkeypatch: pytest.Monk
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("reput.streaming.recover.sink_repair.cut_queues", die)
+        patch.setattr("reput.streaming.recover.output_recovery.cut_queues", die)
         with pytest.raises(KeyboardInterrupt):
             recover(output)
     assert abort_left_by(output.out) is LeftBy.REPUT

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from reput.streaming.process.beside import beside_the_main_thread
+from reput.streaming.process.interruption import beside_the_main_thread
 
 
 def test_at_the_same_time() -> None:
@@ -47,7 +47,7 @@ def test_a_signal_interrupts_the_wait_alone() -> None:
     program = (
         "import time\n"
         "from reput.streaming.process import interruption\n"
-        "from reput.streaming.process.beside import beside_the_main_thread\n"
+        "from reput.streaming.process.interruption import beside_the_main_thread\n"
         "def work():\n    print('works', flush=True)\n    time.sleep(1)\n    print('has worked', flush=True)\n"
         "interruption.listen()\n"
         "try:\n    beside_the_main_thread(work)\n"

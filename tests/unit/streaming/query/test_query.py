@@ -20,11 +20,11 @@ from typer.testing import Result
 from unit.source.rows.test_message_columns import ORIGINS
 
 from reput.source.errors import OptionError
+from reput.source.log.mapped_file_queue import MappedFileQueue
 from reput.source.log.message_lookup import MessageLookup
+from reput.source.log.range_reader import DecodeOptions, read_windows
 from reput.source.record.message_decoder import Message as Decoded
-from reput.source.rows.message_batches import message_batch
-from reput.source.segments.mapped_file_queue import MappedFileQueue
-from reput.source.segments.range_reader import DecodeOptions, read_windows
+from reput.source.rows.message_rows import message_batch
 from reput.streaming.query import message_row as query_rows
 from reput.streaming.query.lines import parse_time, time_text
 from reput.streaming.query.message_row import message_row

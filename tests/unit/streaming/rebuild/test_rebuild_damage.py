@@ -35,24 +35,24 @@ from reput.sinks.store_checkpoint import StoreCheckpoint
 from reput.sinks.table.message_file import TableFileWriter
 from reput.sinks.table.storage import table_storage
 from reput.source.errors import OptionError, UnexplainedError
+from reput.source.log.boundaries import cut_ranges
 from reput.source.log.log_reader import LogReader
 from reput.source.log.offset_range import RANGE_SCHEMA, OffsetRange
-from reput.source.log.range_cut import cut_ranges
+from reput.source.log.range_reader import read_windows
 from reput.source.options import SourceOptions
-from reput.source.segments.damage import DamagedRange
-from reput.source.segments.range_reader import read_windows
+from reput.source.record.damage import DamagedRange
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.effects.range_task import RangeEffects, RangeTask
 from reput.streaming.effects.writers import IndexWriter, QueueWriter
 from reput.streaming.output.paths import OutputPaths
+from reput.streaming.rebuild.pipeline import StretchRead
+from reput.streaming.rebuild.plan import RebuildRequest
 from reput.streaming.rebuild.rebuild import Rebuild
 from reput.streaming.rebuild.report import RebuildProgress, RebuildReport
-from reput.streaming.rebuild.request import RebuildRequest
-from reput.streaming.rebuild.stretch_read import StretchRead
 from reput.streaming.status.batch_report import BatchReport
 from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail.tail import Tail
-from reput.streaming.tasks.process_tasks import ProcessTasks
+from reput.streaming.tasks.task_session import ProcessTasks
 
 SIZE = 1536
 

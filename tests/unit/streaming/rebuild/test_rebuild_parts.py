@@ -22,9 +22,9 @@ from reput.sinks.files.swap import finish_swap
 from reput.sinks.formats.consume_queue import ENTRY
 from reput.sinks.queue.consume_queue import ConsumeQueueSink
 from reput.source.errors import OutputError, OutputFullError, SinkError
+from reput.streaming.rebuild.plan import RebuildRequest
 from reput.streaming.rebuild.rebuild import Rebuild
 from reput.streaming.rebuild.report import RebuildProgress
-from reput.streaming.rebuild.request import RebuildRequest
 
 MB = 1 << 20
 
@@ -109,10 +109,10 @@ _MEASURE = """
 import sys
 from pathlib import Path
 from reput.sinks.dispatch import piece as range_entries
-from reput.sinks.dispatch.logic_needs import LogicNeeds
-from reput.source.segments.mapped_file_queue import MappedFileQueue
-from reput.source.log.range_cut import cut_ranges
-from reput.source.segments.range_reader import DecodeOptions
+from reput.sinks.dispatch.multi_dispatch import LogicNeeds
+from reput.source.log.mapped_file_queue import MappedFileQueue
+from reput.source.log.boundaries import cut_ranges
+from reput.source.log.range_reader import DecodeOptions
 from reput.streaming.effects.range_task import RangeTask
 from reput.streaming.spark.warm_up import compile_kernels
 

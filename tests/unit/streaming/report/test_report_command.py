@@ -20,7 +20,7 @@ from reput.sinks.quarantine import QuarantinedRange
 from reput.sinks.table.quarantine_table import QUARANTINE_SCHEMA, quarantine_table_path
 from reput.streaming.status.batch_report import BatchReport
 from reput.streaming.status.run_state import RunState
-from reput.streaming.status.status_file import StatusFile
+from reput.streaming.status.status_document import StatusFile
 
 
 def report(*words: object) -> Result:

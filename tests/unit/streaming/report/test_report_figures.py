@@ -23,10 +23,8 @@ from support.store_table import add_store
 
 from reput.sinks.table.message_file import TABLE_SCHEMA
 from reput.source.errors import UnknownNameError
-from reput.streaming.report.distribution import Distribution, delay_edges, size_edges
-from reput.streaming.report.figures import Figures, figures_of
+from reput.streaming.report.figures import Distribution, Figures, delay_edges, figures_of, size_edges, step_width
 from reput.streaming.report.selection import Selection
-from reput.streaming.report.throughput import step_width
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 

@@ -12,7 +12,7 @@ from reput.sinks.table.location import S3Location
 from reput.sinks.table.s3_place import S3Place
 from reput.source.errors import EnvironmentSetupError
 from reput.streaming.spark.class_archive import SparkClasses
-from reput.streaming.spark.s3_jars import place_of, settings
+from reput.streaming.spark.session import place_of, s3_settings
 
 TABLE = S3Location("bucket", "t")
 
@@ -42,11 +42,11 @@ def test_only_a_table_on_s3_needs_anything(tmp_path: Path, monkeypatch: pytest.M
 
 def test_settings(tmp_path: Path) -> None:
     """Uploads are kept in this run's directory; plain HTTP only where the server has it; no credentials."""
-    found = settings(S3Place("http://127.0.0.1:1", "here"), tmp_path, with_packages=False)
+    found = s3_settings(S3Place("http://127.0.0.1:1", "here"), tmp_path, with_packages=False)
     assert found["spark.hadoop.fs.s3a.buffer.dir"] == str(tmp_path / "s3a")
     assert found["spark.hadoop.fs.s3a.connection.ssl.enabled"] == "false"
     assert not [name for name in found if "key" in name or "secret" in name or "jars" in name]
-    aws = settings(S3Place(None, "here"), tmp_path, with_packages=True)
+    aws = s3_settings(S3Place(None, "here"), tmp_path, with_packages=True)
     assert "spark.hadoop.fs.s3a.endpoint" not in aws
     assert "software.amazon.awssdk:bundle" in aws["spark.jars.excludes"].split(",")
 

@@ -27,7 +27,7 @@ from reput.sinks.table.key_filter import KeyFilterWriter
 from reput.sinks.table.message_file import TABLE_SCHEMA
 from reput.sinks.table.storage import table_storage
 from reput.source.errors import OptionError
-from reput.streaming.sql import duckdb_allowed as allowed
+from reput.streaming.sql import duckdb_check as allowed
 from reput.streaming.sql import duckdb_query as module
 from reput.streaming.sql.duckdb_check import check_query
 from reput.streaming.sql.duckdb_query import duckdb_query

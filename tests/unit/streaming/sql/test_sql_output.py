@@ -18,7 +18,7 @@ from rich.console import Console
 from support.command_line import invoke
 
 from reput.source.errors import OptionError, OutputError
-from reput.streaming.output.table_path import check_table
+from reput.streaming.output.paths import check_table
 from reput.streaming.sql.output import write_result
 from reput.streaming.sql.result import Result
 

@@ -20,11 +20,10 @@ from support.seen_log import SeenLog
 
 from reput.sinks.anomalies import AnomalyCounts
 from reput.streaming.output.log_end import LogEnd
-from reput.streaming.status import screen
+from reput.streaming.status import progress
 from reput.streaming.status.batch_report import BatchReport
-from reput.streaming.status.progress import ProgressReporter
+from reput.streaming.status.progress import ProgressReporter, Screen, screen_of, screen_of_several
 from reput.streaming.status.run_state import RunState
-from reput.streaming.status.screen import Screen, screen_of, screen_of_several
 
 HEADS = ["query", "msg/s", "behind", "oldest", "messages", "findings", "restarts", "end offset"]
 
@@ -131,7 +130,7 @@ def test_a_dumb_terminal_gets_lines(caplog: pytest.LogCaptureFixture, monkeypatc
 
 def test_a_terminal_that_gets_narrower_is_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has wrapped the lines that were there, so nobody knows where they begin; a wider one needs nothing."""
-    monkeypatch.setattr(screen, "_REFRESHED_AFTER_S", 600.0)
+    monkeypatch.setattr(progress, "_REFRESHED_AFTER_S", 600.0)
     console = console_of(100)
     state = RunState("b", clock=Clock())
     live = Screen(console, state)

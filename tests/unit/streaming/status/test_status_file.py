@@ -16,11 +16,11 @@ from support.command_line import invoke
 
 from reput.sinks.files.store_lock import StoreLock
 from reput.streaming.output.log_end import LogEnd
-from reput.streaming.status import status_file
+from reput.streaming.status import status_document
 from reput.streaming.status.batch_report import BatchReport
 from reput.streaming.status.publisher import StatusPublisher
 from reput.streaming.status.run_state import RunState
-from reput.streaming.status.status_file import STATUS_FILE
+from reput.streaming.status.status_document import STATUS_FILE
 
 HOSTILE = "topic \x1b[31mred\nrunning   all is well"
 
@@ -129,7 +129,7 @@ def test_hanging(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The lock is held, and the file has not been renewed for minutes."""
     write(output, run_state())
     real = time.monotonic
-    monkeypatch.setattr(status_file.time, "monotonic", lambda: real() + 600.0)
+    monkeypatch.setattr(status_document.time, "monotonic", lambda: real() + 600.0)
     with locked_by_another(output):
         code, text = asked(output)
     assert code == 11
@@ -141,7 +141,7 @@ def test_the_time_of_day_is_set(days: int, output: Path, monkeypatch: pytest.Mon
     """It makes a status neither old nor new: how long ago it was written is by a clock that nobody sets."""
     write(output, run_state())
     real = time.time
-    monkeypatch.setattr(status_file.time, "time", lambda: real() + days * 86_400)
+    monkeypatch.setattr(status_document.time, "time", lambda: real() + days * 86_400)
     with locked_by_another(output):
         code, text = asked(output)
     assert (code, text.partition(" ")[0]) == (0, "running")
@@ -155,7 +155,7 @@ def test_after_a_start_of_the_machine_the_time_of_day_counts(output: Path, monke
     path = output.joinpath(*STATUS_FILE)
     path.write_text(json.dumps({**json.loads(path.read_bytes()), "boot": "another"}))
     real = time.time
-    monkeypatch.setattr(status_file.time, "time", lambda: real() + 600)
+    monkeypatch.setattr(status_document.time, "time", lambda: real() + 600)
     assert asked(output)[1].startswith("stopped   it ended without a word, at most 10.0 min ago")
 
 

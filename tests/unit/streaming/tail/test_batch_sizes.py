@@ -8,7 +8,7 @@ import pytest
 
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.output.spark_checkpoint import LOGIC, TABLE
-from reput.streaming.tail.batch_sizes import BatchSizes
+from reput.streaming.tail.micro_batch import BatchSizes
 
 MIB = 1024 * 1024
 

@@ -32,12 +32,12 @@ from support.sink_runner import (
 )
 
 from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.findings import Difference
 from reput.sinks.index.index_reader import index_file_names
 from reput.sinks.queue.batch_consume_queue import KIND as BATCH_KIND
 from reput.sinks.queue.consume_queue import KIND
 from reput.sinks.queue.queue_reader import load_queues
 from reput.sinks.queue.queue_sink import QueueSink
-from reput.sinks.verify.findings import Difference
 from reput.source.errors import OutputError
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
@@ -45,9 +45,9 @@ from reput.streaming.config.pipeline import PipelineConfig, load_config
 from reput.streaming.output.logic_sinks import LogicSinks
 from reput.streaming.output.startup import recover_sinks
 from reput.streaming.recover.recover import expire_output, recover_output
-from reput.streaming.tail.batch_gate import BatchGate
 from reput.streaming.tail.clean_consume_queue import CleanConsumeQueueService, CleanReport
 from reput.streaming.tail.logic_dispatch import LogicDispatch
+from reput.streaming.tail.micro_batch import BatchGate
 from reput.streaming.tasks.tasks import SerialTasks
 from reput.streaming.verify.store_verification import StoreVerification
 

@@ -17,12 +17,10 @@ from reput.source.errors import CorruptRecordError, OutputFailingError, ReputErr
 from reput.streaming.process.failures import may_pass_in_a_run
 from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.status.run_state import QueryPhase, RunState
-from reput.streaming.tail.batch_gate import BatchGate
-from reput.streaming.tail.micro_batch import Dispatch
-from reput.streaming.tail.open_query import OpenQuery
-from reput.streaming.tail.retry import Retry
+from reput.streaming.tail.micro_batch import BatchGate, Dispatch
+from reput.streaming.tail.opening import OpenQuery
 from reput.streaming.tail.spark_progress import SparkProgress
-from reput.streaming.tail.supervisor import SupervisedQuery
+from reput.streaming.tail.supervisor import Retry, SupervisedQuery
 
 LIMIT_SECONDS = 20
 

@@ -11,7 +11,7 @@ import pytest
 
 from reput import __version__
 from reput.source.errors import EnvironmentSetupError, MayPassError
-from reput.source.segments.mapped_file_queue import MappedFile, MappedFileQueue
+from reput.source.log.mapped_file_queue import MappedFile, MappedFileQueue
 from reput.streaming.tasks.executors import Said, _check_said, _look, _of_python, files_to_look_at
 
 TOKEN = "0123456789abcdef"

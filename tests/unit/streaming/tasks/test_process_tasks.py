@@ -16,7 +16,7 @@ import pytest
 from support.record_writer import CommitLogWriter, Message
 
 from reput.source.errors import CorruptRecordError, TransientError
-from reput.streaming.tasks.process_tasks import ProcessTasks
+from reput.streaming.tasks.task_session import ProcessTasks
 
 _GONE_WITHIN_S = 10.0
 _A_RANGES_BYTES = [megabytes * 1024 * 1024 for megabytes in (1, 2, 4, 8, 16, 16, 8, 4, 2, 1)]
@@ -122,7 +122,7 @@ def test_one_that_died_idle_holds_up_nobody() -> None:
 
 _PARENT = """
 import os, sys, time
-from reput.streaming.tasks.process_tasks import ProcessTasks
+from reput.streaming.tasks.task_session import ProcessTasks
 
 def pid(number):
     time.sleep(0.1)
@@ -150,7 +150,7 @@ def test_they_end_with_a_parent_that_is_killed() -> None:
 _INTERRUPTED = """
 import signal, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what runs in the background without it
-from reput.streaming.tasks.process_tasks import ProcessTasks
+from reput.streaming.tasks.task_session import ProcessTasks
 
 with ProcessTasks(2) as tasks:
     print("begun", flush=True)
@@ -182,9 +182,9 @@ def _is_alive(pid: int) -> bool:
 
 _DIES_AMID = """
 import os, signal, threading, time
-from reput.source.worker_process import load_without_threads
+from reput.source.system import load_without_threads
 load_without_threads()  # as each command does
-from reput.streaming.tasks.process_tasks import ProcessTasks
+from reput.streaming.tasks.task_session import ProcessTasks
 
 def work(number):
     time.sleep(0.3)

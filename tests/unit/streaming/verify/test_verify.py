@@ -17,11 +17,11 @@ from support.outputs import SETTINGS, Output, config_of, messages_of, overwrite,
 from support.record_writer import CommitLogWriter, Message
 from support.sink_runner import dispatch_store, no_fsync
 
+from reput.sinks.findings import FIRST_MAX, Difference
 from reput.sinks.formats.consume_queue import ENTRY
 from reput.sinks.formats.index_file import ENTRY as INDEX_ENTRY
 from reput.sinks.formats.index_file import HEADER_SIZE, IndexHeader, chain_entries
 from reput.sinks.store_checkpoint import StoreCheckpoint
-from reput.sinks.verify.findings import FIRST_MAX, Difference
 from reput.streaming.config.pipeline import PipelineConfig, load_config
 from reput.streaming.tasks.tasks import SerialTasks
 from reput.streaming.verify.store_verification import StoreSection, StoreVerification

@@ -15,14 +15,14 @@ from support.outputs import SETTINGS, Output, overwrite
 from typer.testing import Result
 from unit.streaming.verify.test_verify import ENTRIES_AT, index_of, queue_of, state_of
 
+from reput.sinks.findings import Findings
+from reput.sinks.store_comparison import Pair, compare_pair
 from reput.sinks.table.record_digest import COLUMNS, STRETCH_BYTES, StretchSums
-from reput.sinks.verify.findings import Findings
-from reput.sinks.verify.store_comparison import Pair, compare_pair
-from reput.sinks.verify.table_rows import compare_rows
-from reput.streaming.tasks.process_tasks import ProcessTasks
+from reput.sinks.table.row_comparison import compare_rows
+from reput.streaming.tasks.task_session import ProcessTasks
 from reput.streaming.verify import verify as verify_command
 from reput.streaming.verify.store_verification import StoreVerification
-from reput.streaming.verify.table import records_between
+from reput.streaming.verify.verify import records_between
 
 SIZES = [
     *("-o", f"mappedFileSizeConsumeQueue={SETTINGS.mapped_file_size_consume_queue}", "-o", "tailGuardMs=0"),

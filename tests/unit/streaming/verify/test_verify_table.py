@@ -23,15 +23,15 @@ from reput.sinks.table import stored_rows
 from reput.sinks.table.delta_files import FileBounds
 from reput.sinks.table.message_file import TABLE_SCHEMA
 from reput.sinks.table.record_digest import COLUMNS, STRETCH_BYTES, StretchSums, row_digests
+from reput.sinks.table.row_comparison import plain_rows
 from reput.sinks.table.row_retention import ALL_FOREVER, DAY_MS, RowRetention
 from reput.sinks.table.storage import table_storage
 from reput.sinks.table.stored_rows import RowsFile, RowsReader
-from reput.sinks.verify.table_rows import plain_rows
 from reput.source.arrays import Bools
 from reput.source.rows.message_schema import LATER_NAMES
 from reput.streaming.tasks import task_session
 from reput.streaming.verify.store_verification import StoreVerification
-from reput.streaming.verify.table import records_between
+from reput.streaming.verify.verify import records_between
 
 BROKER = "DEFAULT_BROKER"
 DAY = 20_000

@@ -1,0 +1,706 @@
+"""Queues compared with the log: entries range by range, a walk record by record, what surrounds them, ext units."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts
+from reput.sinks.dispatch.entries import ExtUnits, QueueEntries
+from reput.sinks.dispatch.piece_entries import PieceEntries
+from reput.sinks.dispatch.runs import run_of
+from reput.sinks.files.file_system import data_extents, names_in
+from reput.sinks.files.store_path import consume_queue_ext_directory
+from reput.sinks.findings import FIRST_MAX, Difference, Findings
+from reput.sinks.formats.consume_queue import PRE_BLANK, is_pre_blank
+from reput.sinks.formats.consume_queue_ext import CqExtUnit, is_ext_addr, skip_units, un_decorate
+from reput.sinks.queue.batch_consume_queue import KIND as BATCH_KIND
+from reput.sinks.queue.batch_consume_queue import BatchConsumeQueue
+from reput.sinks.queue.consume_queue import KIND, ConsumeQueue, rounded_file_size
+from reput.sinks.queue.log_limits import LogLimits
+from reput.sinks.queue.queue_reader import QueueKind, QueueReader, Units
+from reput.sinks.queue.queue_sink import Append, Queue, QueueLives
+from reput.source.arrays import Int64s, leading
+from reput.source.errors import SinkError
+from reput.source.log.mapped_file_queue import open_for_reading
+from reput.source.log.store_layout import file_name, is_file_name
+
+# ----------------------------------------------------------------------------------------------------------------------
+# A range's entries compared with the queue files, and the results of all ranges joined queue by queue.
+#
+# An entry's number is its record's queue offset as long as the records of the queue run on, and only all records of the
+# queue show whether they do. So each range reports what it saw, and queues that do not run on are walked record by
+# record (``queue_walk``).
+
+KINDS = {kind.top: kind for kind in (KIND, BATCH_KIND)}
+
+
+@dataclass(frozen=True)
+class QueueSettings:
+    """Where the queues of both kinds are, and the sizes of their files in bytes; None for no ConsumeQueueExt."""
+
+    root: Path
+    mapped_file_size: int
+    batch_file_size: int
+    ext_file_size: int | None = None
+
+    def units(self, top: str, topic: bytes, queue_id: int) -> QueueReader:
+        """A reader of the queue's units; `top` is the directory of its kind."""
+        size = rounded_file_size(self.mapped_file_size) if KINDS[top] is KIND else self.batch_file_size
+        return QueueReader(self.root, KINDS[top], size, topic, queue_id)
+
+    def ext(self, top: str, topic: bytes, queue_id: int) -> ExtFiles | None:
+        """The queue's ext units; None where the settings exclude them."""
+        if self.ext_file_size is None or KINDS[top] is not KIND:
+            return None
+        return ExtFiles(self.root, self.ext_file_size, topic, queue_id)
+
+
+@dataclass(frozen=True)
+class ComparedEntries:
+    """What a range found in one queue: `count` entries from number `first` on, of records from `start` of the log on.
+
+    `agrees` says that the records' queue offsets run on, that the records come in log order, and that the files hold
+    exactly their entries from the first one's queue offset on.
+    """
+
+    top: str
+    topic: bytes
+    queue_id: int
+    first: int
+    count: int
+    start: int
+    agrees: bool
+
+
+def compare_queues(settings: QueueSettings, entries: PieceEntries, findings: Findings) -> list[ComparedEntries]:
+    """Compare entries with the files, as a whole if they are in order; other queues only count as disagreeing."""
+    return [_compare(settings, kind, incoming, findings) for kind, incoming in queues_of(entries)]
+
+
+def queues_of(entries: PieceEntries) -> Iterator[tuple[QueueKind, QueueEntries]]:
+    """Each queue's entries, with the kind of the queue."""
+    for kind, queues in ((KIND, entries.all_queues()), (BATCH_KIND, entries.batch_queues())):
+        for incoming in queues:
+            yield kind, incoming
+
+
+def _compare(settings: QueueSettings, kind: QueueKind, incoming: QueueEntries, findings: Findings) -> ComparedEntries:
+    expected: Units = incoming.entries.view(kind.unit)[:, 0]
+    physical_offsets = expected["physical_offset"]
+    queue = settings.units(kind.top, incoming.topic, incoming.queue_id)
+    if kind is KIND:
+        run = run_of(incoming.entries, incoming.queue_offsets)
+        in_order = run is not None and run.first_queue_offset >= 0
+        first = int(incoming.queue_offsets[0])
+    else:
+        in_order = bool((physical_offsets[1:] > physical_offsets[:-1]).all())
+        first = queue.search(int(physical_offsets[0]))
+    agrees = False
+    if in_order:
+        found = queue.read(first, len(expected))
+        ext = settings.ext(kind.top, incoming.topic, incoming.queue_id)
+        agrees = bool(units_agree(found, expected, incoming, ext).all())
+        if agrees and ext is not None and incoming.ext is not None:
+            note_ext_units(found, incoming.ext, ext, findings)
+    return ComparedEntries(
+        kind.top, incoming.topic, incoming.queue_id, first, len(expected), int(physical_offsets[0]), agrees
+    )
+
+
+def units_agree(
+    found: Units, expected: Units, incoming: QueueEntries, ext: ExtFiles | None
+) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Which units on disk equal the expected ones, which belong to the rows of `incoming`, bool[n]."""
+    names = [name for name in expected.dtype.names or () if name != "tags_code"]
+    same = codes_agree(found, expected, incoming.ext, ext)
+    for name in names:
+        same &= found[name] == expected[name]
+    return same
+
+
+@dataclass
+class QueueTally:
+    """One queue of the store: as long as `is_plain`, the entries numbered `[first, end)` agree with their records."""
+
+    top: str
+    topic: bytes
+    queue_id: int
+    first: int | None = None
+    end: int = 0
+    entries: int = 0
+    is_plain: bool = True
+
+    def take(self, compared: ComparedEntries) -> None:
+        """Go on with the next range's entries, in log order."""
+        self.entries += compared.count
+        self.is_plain &= compared.agrees and (self.first is None or compared.first == self.end)
+        if self.first is None:
+            self.first = compared.first
+        self.end = compared.first + compared.count
+
+
+@dataclass
+class QueueTallies:
+    """All queues, by their kind's directory, topic and queue id."""
+
+    queues: dict[tuple[str, bytes, int], QueueTally] = field(default_factory=dict)
+
+    def take(self, entries: Iterable[ComparedEntries]) -> None:
+        """Go on with the entries of the next range, in log order."""
+        for compared in entries:
+            key = (compared.top, compared.topic, compared.queue_id)
+            self.queues.setdefault(key, QueueTally(*key)).take(compared)
+
+    @property
+    def out_of_order(self) -> list[QueueTally]:
+        """The queues that must be walked."""
+        return [tally for tally in self.queues.values() if not tally.is_plain]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# A walk record by record along one queue, by the rules with which a broker appends entries.
+#
+# It names what differs, also in queues whose records do not run on.
+
+_WORDS = {
+    "physical_offset": "physical offset",
+    "msg_size": "size",
+    "tags_code": "tags code",
+    "store_timestamp": "store time",
+    "msg_base_offset": "base offset",
+    "batch_size": "batch size",
+    "compacted_offset": "compacted offset",
+    "reserved": "reserved",
+}
+
+
+class QueueWalk:
+    """Walks along one queue; give it the queue's entries in log order, then `close` it.
+
+    Where queue offset 0 comes again, the queue may have been deleted with its topic and made again. A broker that did
+    so keeps the later life. One that has lost its queues since joins both (docs/anomalies.md). The files show which.
+    """
+
+    def __init__(
+        self, settings: QueueSettings, tally: QueueTally, log: LogLimits, findings: Findings, *, may_join: bool = False
+    ) -> None:
+        """Begin behind the entries of records before the log's begin, which it no longer has.
+
+        With `may_join`, joined lives are right although messages of the later one have no entries.
+        """
+        self._tally, self._findings, self._may_join = tally, findings, may_join
+        self._lives = QueueLives(_Walk(settings, tally, log), lambda: _Walk(settings, tally, log, begins_empty=True))
+        self._chosen = self._lives.replay
+
+    @property
+    def made_early(self) -> int | None:
+        """Where a file begins that the broker made for a repeated record."""
+        return self._chosen.made_early
+
+    @property
+    def moved(self) -> int:
+        """How many entries stand before the queue offset of their message."""
+        return self._chosen.moved
+
+    @property
+    def first_moved(self) -> str:
+        """The first of these in words."""
+        return self._chosen.first_moved
+
+    def take(self, incoming: QueueEntries) -> None:
+        """Go on with the next entries."""
+        self._lives.take(incoming, self._lives.replay.unit_size)
+
+    def close(self) -> None:
+        """Put the walk's result into the tally, and what it found into the findings."""
+        self._chosen = self._choose()
+        self._tally.first, self._tally.end = self._chosen.first, self._chosen.end
+        self._findings.note("entries_moved", self._chosen.moved)
+        self._findings.add(self._chosen.findings)
+
+    def _choose(self) -> _Walk:
+        """The walk that agrees with the files; otherwise the one from which they differ least."""
+        lives, replay = self._lives, self._lives.replay
+        name = f"{self._tally.topic.decode('utf-8', 'backslashreplace')}-{self._tally.queue_id}"
+        for life in lives.later:
+            walk = life.follower
+            if not walk.findings.differences:
+                walk.findings.note("queue_restart")
+                walk.findings.tell(
+                    f"queue {name} started over at offset {life.began_at}: the topic was deleted and made again, and "
+                    "the files hold the later life"
+                )
+                return walk
+        if replay.findings.differences or lives.proven is None:
+            walks = (*(life.follower for life in lives.later), replay)
+            return min(walks, key=lambda walk: walk.findings.differences)
+        proven, count = lives.proven, lives.passed_over
+        text = f"{name} started over at offset {proven.began_at}: its topic was deleted and made again"
+        if count and not (lives.goes_on_joined or self._may_join):
+            text += f"; the files join both lives, so {count} messages of the later one have no entry"
+            top = "/".join(replay.directory)
+            replay.findings.differ(Difference("lives_joined", text, top, None, proven.queue_offset, proven.began_at))
+        else:
+            replay.findings.tell(f"queue {text}; a broker has joined both lives since")
+        return replay
+
+
+class _Walk:
+    """Walks along one life of a queue, or along all of them as one."""
+
+    def __init__(
+        self, settings: QueueSettings, tally: QueueTally, log: LogLimits, *, begins_empty: bool = False
+    ) -> None:
+        """Begin behind the entries of records that the log no longer has, or at the queue's very beginning."""
+        self._units = settings.units(tally.top, tally.topic, tally.queue_id)
+        self._ext = settings.ext(tally.top, tally.topic, tally.queue_id)
+        queue_type = ConsumeQueue if self._units.kind is KIND else BatchConsumeQueue
+        self.queue: Queue = queue_type(tally.topic, tally.queue_id)
+        self._name = f"{tally.topic.decode('utf-8', 'backslashreplace')}-{tally.queue_id}"
+        self.findings = Findings()
+        self.first: int | None = None
+        # How many entries stand before the queue offset of their message, and the first of them in words.
+        self.moved, self.first_moved = 0, ""
+        self.made_early: int | None = None  # where a file begins that the broker made for a repeated record
+        self._log = log
+        # How many of the stretches that the log lacks have been passed; None until the first entry of an empty queue.
+        self._passed: int | None = None
+        if not begins_empty:
+            self._passed = 0
+            self._begin_behind_expired(log.least)
+
+    @property
+    def unit_size(self) -> int:
+        """The size of an entry in bytes."""
+        return self._units.unit_size
+
+    @property
+    def directory(self) -> tuple[str, ...]:
+        """The queue's directory below the output."""
+        return self._units.directory.parts[-3:]
+
+    @property
+    def end(self) -> int:
+        """The number behind the last entry that the queue should have."""
+        return self.queue.end // self._units.unit_size
+
+    def take(self, incoming: QueueEntries) -> AnomalyCounts:
+        """Go on with the next entries; returns what was met."""
+        physical_offsets = incoming.entries.view(self._units.kind.unit)["physical_offset"][:, 0].astype(np.int64)
+        ends = np.searchsorted(physical_offsets, [end for _, end in self._log.missing])
+        met, cuts = NO_ANOMALIES, sorted({0, *ends.tolist(), len(physical_offsets)})
+        for row, after in zip(cuts, cuts[1:], strict=False):
+            self._pass_over_missing(int(physical_offsets[row]))
+            met += self._take(incoming.rows(row, after))
+        return met
+
+    def _pass_over_missing(self, before: int) -> None:
+        """Pass over entries that lead to what the log lacks before the offset `before`: nobody can judge them.
+
+        A broker that made them while it had the records goes on behind them; one that replays the log has none.
+        """
+        stretches = self._log.missing_before(before)
+        if self._passed is not None and stretches > self._passed:
+            self._pass_over_entries(before)
+        self._passed = stretches
+
+    def _pass_over_entries(self, before: int) -> None:
+        units, queue = self._units, self.queue
+        if not units.files:
+            return
+        number, last = (self.end, self._last_offset) if queue.files else (units.files[0] // units.unit_size, -1)
+        begin = number
+        for at, chunk in units.chunks(number, (units.files[-1] + units.file_size) // units.unit_size):
+            blanks = 0
+            if at == begin and not queue.files and units.kind is KIND:
+                blanks = leading(is_pre_blank(chunk))
+            count = self._log.unjudged(chunk[blanks:], last, before)
+            if count:
+                unit = chunk[blanks + count - 1]
+                number, last = at + blanks + count, int(unit["physical_offset"])
+                queue.max_physic_offset = last + (int(unit["msg_size"]) if units.kind is KIND else 0)
+            if blanks + count < len(chunk):
+                break
+        if number > begin and not queue.files:
+            queue.files.append(units.files[0])
+        elif number > begin and self.first is not None:  # before the first one they are checked with the front
+            self.findings.note("entries_not_judged", number - begin)
+        if number > begin:
+            queue.end = number * units.unit_size
+
+    @property
+    def _last_offset(self) -> int:
+        """Where the record of the queue's last entry begins."""
+        return int(self._units.read(self.end - 1, 1)["physical_offset"][0]) if self.end else -1
+
+    def _take(self, incoming: QueueEntries) -> AnomalyCounts:
+        try:
+            append = self.queue.plan_append(incoming, self._units.file_size)
+        except SinkError as error:
+            self.findings.differ(Difference("queue_begin", str(error), "/".join(self.directory)))
+            return NO_ANOMALIES
+        if not self.queue.files and len(append.entries):
+            self.queue.files.append(append.begin - append.begin % self._units.file_size)
+        if append.empty_file is not None:
+            self.made_early = append.empty_file
+        for cause, count in vars(append.anomalies).items():
+            self.findings.note(cause, count)
+        if len(append.entries):
+            self._compare(append, incoming)
+        return append.anomalies
+
+    def _begin_behind_expired(self, least: int) -> None:
+        front, last = expired_front(self._units, least)
+        if last:
+            self.queue.files.append(self._units.files[0])
+            self.queue.end = front * self._units.unit_size
+            self.queue.max_physic_offset = last
+
+    def _compare(self, append: Append, incoming: QueueEntries) -> None:
+        kind, begin = self._units.kind, append.begin // self._units.unit_size
+        expected: Units = append.entries.view(kind.unit)[:, 0]
+        if self.first is None:
+            # Blanks at the queue's beginning belong to the front.
+            self.first = begin + int(np.count_nonzero(is_pre_blank(expected))) if kind is KIND else begin
+        found = self._units.read(begin, len(expected))
+        rows = self._rows(expected, incoming)
+        aligned = replace(incoming, ext=_select(incoming.ext, rows))
+        agrees = units_agree(found, expected, aligned, self._ext)
+        if kind is KIND:
+            self._note_places(begin, expected, incoming.queue_offsets[rows])
+        # Units that fill the front are checked elsewhere, with all that stands before the first entry.
+        wrong = np.flatnonzero(~agrees & ~is_pre_blank(expected)) if kind is KIND else np.flatnonzero(~agrees)
+        for row in wrong.tolist():
+            if len(self.findings.first) >= FIRST_MAX:
+                missing = int(np.count_nonzero(found["msg_size"][wrong[wrong >= row]] == 0))
+                self.findings.counts["entry_missing"] += missing
+                self.findings.counts["entry_changed"] += int(np.count_nonzero(wrong >= row)) - missing
+                break
+            self._report(begin + row, found[row : row + 1], expected[row : row + 1], aligned.ext, row, incoming)
+        if self._ext is not None and aligned.ext is not None and agrees.all():
+            note_ext_units(found, aligned.ext, self._ext, self.findings)
+
+    def _note_places(self, begin: int, expected: Units, queue_offsets: Int64s) -> None:
+        """Count the entries that stand before the queue offset of their message; units from number `begin` on."""
+        places = np.arange(begin, begin + len(expected))
+        moved = np.flatnonzero((places < queue_offsets) & ~is_pre_blank(expected))
+        if not self.moved and len(moved):
+            row = int(moved[0])
+            self.first_moved = (
+                f"{self._name}, entry {places[row]}: the message at {expected['physical_offset'][row]} has queue "
+                f"offset {queue_offsets[row]}"
+            )
+        self.moved += len(moved)
+
+    def _rows(self, expected: Units, incoming: QueueEntries) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """The row of `incoming` for each appended entry; a blank gets any row."""
+        physical_offsets = incoming.entries.view(self._units.kind.unit)["physical_offset"][:, 0].astype(np.int64)
+        rows = np.searchsorted(physical_offsets, expected["physical_offset"].astype(np.int64))
+        return np.minimum(rows, len(physical_offsets) - 1).astype(np.int64)
+
+    def _report(
+        self, number: int, found: Units, expected: Units, ext: ExtUnits | None, row: int, incoming: QueueEntries
+    ) -> None:
+        file, at = self._units.where(number)
+        physical_offset = int(expected["physical_offset"][0])
+        kind, text = "entry_changed", f"{self._name}, entry {number}: {self._fields(found, expected, ext, row)}"
+        if not found.tobytes().strip(b"\0"):
+            kind, text = "entry_missing", f"{self._name}, entry {number} is missing: its record is at {physical_offset}"
+        elif self._units.kind is KIND and is_pre_blank(found)[0]:
+            kind = "entry_missing"
+            text = f"{self._name}, entry {number} is missing, its place is filled: its record is at {physical_offset}"
+        elif "ConsumeQueueExt" in text:
+            kind = "ext_unit"
+        elif found["physical_offset"][0] != physical_offset:
+            text += self._other(found, incoming)
+        self.findings.differ(
+            Difference(kind, text, file, at, number, physical_offset, _describe(expected), _describe(found))
+        )
+
+    def _fields(self, found: Units, expected: Units, ext: ExtUnits | None, row: int) -> str:
+        names = [name for name in found.dtype.names or () if found[name][0] != expected[name][0]]
+        if names == ["tags_code"] and self._ext is not None and ext is not None and ext.is_put[row]:
+            address = int(found["tags_code"][0])
+            unit = self._ext.unit(address)
+            problem = "no unit there" if unit is None else ext_problem(unit, int(expected["tags_code"][0]), ext, row)
+            if unit is not None or address < -(2**62):
+                return f"its ConsumeQueueExt unit at {address}: {problem}"
+        differences = (f"{_WORDS[name]} {expected[name][0]} expected, {found[name][0]} found" for name in names)
+        return "; ".join(differences)
+
+    def _other(self, found: Units, incoming: QueueEntries) -> str:
+        """Whose entry was found, if it belongs to one of the `incoming` records."""
+        units = incoming.entries.view(self._units.kind.unit)[:, 0]
+        same = np.flatnonzero(units["physical_offset"] == found["physical_offset"][0])
+        return f" (the entry of queue offset {int(incoming.queue_offsets[same[0]])})" if len(same) else ""
+
+
+def expired_front(units: QueueReader, least: int) -> tuple[int, int]:
+    """The number behind the queue's front, and where the front's last record ended; both are 0 without entries there.
+
+    Units that only fill the front come first, then entries of records before `least`, which the log no longer has.
+    """
+    if not units.files:
+        return 0, 0
+    first = units.files[0] // units.unit_size
+    number, last, has_entries = first, 0, False
+    for begin, chunk in units.chunks(first, (units.files[-1] + units.file_size) // units.unit_size):
+        blanks = is_pre_blank(chunk)
+        expired = (chunk["physical_offset"] >= 0) & (chunk["physical_offset"] < least) & (chunk["msg_size"] > 0)
+        leading = expired | blanks
+        count = len(chunk) if leading.all() else int(np.argmin(leading))
+        real = np.flatnonzero(~blanks[:count])
+        if len(real):
+            at = chunk[int(real[-1])]
+            has_entries, last = True, int(at["physical_offset"]) + int(at["msg_size"])
+        number = begin + count
+        if count < len(chunk):
+            break
+    return (number, last) if has_entries else (0, 0)
+
+
+def _select(ext: ExtUnits | None, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> ExtUnits | None:
+    if ext is None:
+        return None
+    bit_maps = tuple(ext.bit_maps[row] for row in rows.tolist())
+    return ExtUnits(ext.store_timestamps[rows], bit_maps, ext.is_put[rows])
+
+
+def _describe(unit: Units) -> str:
+    return ", ".join(f"{_WORDS[name]} {unit[name][0]}" for name in unit.dtype.names or ())
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What surrounds a queue's entries: the names and sizes of its files, its front, and what lies behind its end.
+
+
+def check_queue_files(
+    units: QueueReader, tally: QueueTally, log: LogLimits, findings: Findings, made_early: int | None = None
+) -> None:
+    """Check all of a queue except for its entries `[tally.first, tally.end)`, which are proved already.
+
+    Before them may be units that fill the front, then entries of records before `log.least` (``expired_entries``).
+    Behind them may be only what a broker leaves: units of records at `log.limit` or later (``entries_behind_the_end``:
+    a recovery cut the log, or the record came since the check began), and an empty next file
+    (``next_file_made_early``). On both sides may be entries that lead to what the log lacks (``entries_not_judged``).
+    """
+    _check_names(units, tally, findings, made_early)
+    first = tally.first
+    end = _check_front(units, first, log, findings) if units.files else 0
+    _check_tail(units, tally.end if first is not None else end, log, findings)
+
+
+def _check_names(units: QueueReader, tally: QueueTally, findings: Findings, made_early: int | None) -> None:
+    top = "/".join(units.directory.parts[-3:])
+    for name in units.names:
+        path = units.directory / name
+        size = path.stat().st_size
+        if not is_file_name(name):
+            findings.differ(Difference("stray_file", "no file of a queue is called so", f"{top}/{name}"))
+        elif int(name) % units.file_size:
+            text = f"a queue's file does not begin at byte {int(name)}: {units.kind.setting} is {units.file_size}"
+            findings.differ(Difference("file_name", text, f"{top}/{name}"))
+        elif size != units.file_size:
+            text = f"{size} bytes where {units.kind.setting} is {units.file_size}"
+            findings.differ(
+                Difference("file_size", text, f"{top}/{name}", size, expected=str(units.file_size), found=str(size))
+            )
+    wanted = set(range(units.files[0], units.files[-1] + 1, units.file_size)) if units.files else set()
+    if tally.first is not None and tally.end > tally.first:
+        begin = tally.first * units.unit_size
+        wanted |= set(range(begin - begin % units.file_size, tally.end * units.unit_size, units.file_size))
+    for file in sorted(wanted - set(units.files)):
+        findings.differ(
+            Difference(
+                "file_missing", "the file is missing", f"{top}/{file:020d}", queue_offset=file // units.unit_size
+            )
+        )
+    behind = [file for file in units.files if file >= tally.end * units.unit_size and file != made_early]
+    if tally.first is not None and behind and next(units.filled(tally.end), None) is None:
+        findings.note("next_file_made_early", len(behind))
+
+
+def _check_front(units: QueueReader, first: int | None, log: LogLimits, findings: Findings) -> int:
+    """Check the units before number `first` (None: as far as such units reach); returns where they end."""
+    begin = number = units.files[0] // units.unit_size
+    stop = first if first is not None else (units.files[-1] + units.file_size) // units.unit_size
+    offset_before = -1
+    for at, chunk in units.chunks(begin, stop):
+        expired, blank = _is_expired(chunk, log), np.zeros(len(chunk), bool)
+        lacking = log.lacks(chunk["physical_offset"].astype(np.int64)) & (chunk["msg_size"] > 0)
+        if units.kind is KIND:
+            blank = is_pre_blank(chunk)
+        good = expired | lacking | blank
+        number = at + len(chunk)
+        if first is None and not good.all():
+            number = stop = at + int(np.argmin(good))
+            good, expired, lacking, blank = (each[: stop - at] for each in (good, expired, lacking, blank))
+        for row in np.flatnonzero(~good).tolist():
+            _differ(units, at + row, chunk[row : row + 1], "pre_blank", "no unit that fills the front", findings)
+        rows = np.flatnonzero(expired | lacking)
+        findings.note("expired_entries", int(np.count_nonzero(expired)))
+        findings.note("entries_not_judged", int(np.count_nonzero(lacking)))
+        if offset_before >= 0 or len(rows):
+            begin_of_entries = at if offset_before >= 0 else at + int(rows[0])
+            for row in np.flatnonzero(blank[begin_of_entries - at :]).tolist():
+                number_there = begin_of_entries + row
+                unit = chunk[number_there - at : number_there - at + 1]
+                _differ(units, number_there, unit, "pre_blank", "a unit that fills the front, behind entries", findings)
+        physical_offsets = np.concatenate([[offset_before], chunk["physical_offset"][rows].astype(np.int64)])
+        for row in rows[np.diff(physical_offsets) <= 0].tolist():
+            text = "the entry of a record that the log has no more, and that is not behind the one before"
+            _differ(units, at + row, chunk[row : row + 1], "entry_order", text, findings)
+        offset_before = int(physical_offsets[-1])
+        if number >= stop:
+            break
+    return number
+
+
+def _is_expired(chunk: Units, log: LogLimits) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Which units may belong to records that the log no longer has."""
+    physical_offsets, sizes = chunk["physical_offset"], chunk["msg_size"]
+    expired: np.ndarray[tuple[int], np.dtype[np.bool_]] = (
+        (physical_offsets >= 0) & (physical_offsets < log.least) & (sizes > 0) & (sizes <= log.size_max)
+    )
+    return expired
+
+
+def _check_tail(units: QueueReader, end: int, log: LogLimits, findings: Findings) -> None:
+    last = int(units.read(end - 1, 1)["physical_offset"][0]) if end and log.missing else -1
+    for at, chunk in units.filled(end):
+        unjudged = log.unjudged(chunk, last, log.limit) if at == end else 0
+        if unjudged:
+            findings.note("entries_not_judged", unjudged)
+            last, end = int(chunk["physical_offset"][unjudged - 1]), end + unjudged
+        filled = np.flatnonzero(chunk.view(np.uint8).reshape(len(chunk), -1).any(axis=1))
+        later = (chunk["physical_offset"] >= log.limit) & (chunk["msg_size"] > 0)
+        findings.note("entries_behind_the_end", int(np.count_nonzero(later)))
+        for row in filled[~later[filled] & (filled >= unjudged)].tolist():
+            unit = chunk[row : row + 1]
+            is_unit = unit["physical_offset"][0] >= 0 and unit["msg_size"][0] > 0
+            kind = "entry_without_record" if is_unit else "bytes_behind_the_end"
+            text = "an entry to which the log has no record" if is_unit else "bytes behind the queue's end"
+            if is_unit and unit["msg_size"][0] == PRE_BLANK["msg_size"]:
+                text = "a unit that fills the front, behind the queue's end"
+            _differ(units, at + row, unit, kind, text, findings)
+
+
+def _differ(units: QueueReader, number: int, unit: Units, kind: str, text: str, findings: Findings) -> None:
+    file, at = units.where(number)
+    physical_offset = int(unit["physical_offset"][0])
+    found = f"physical offset {physical_offset}, size {unit['msg_size'][0]}, tags code {unit['tags_code'][0]}"
+    name = f"{units.topic.decode('utf-8', 'backslashreplace')}-{units.queue_id}"
+    findings.differ(
+        Difference(kind, f"{name}, unit {number}: {text} ({found})", file, at, number, physical_offset, None, found)
+    )
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# ConsumeQueueExt units as they are on disk, compared with those that the records make; nothing is written.
+#
+# A unit's bitmap says which groups' expressions the message matched when it was dispatched, and no disk holds the
+# subscriptions of that moment. So a bitmap that differs from today's subscriptions is only a note; a different tags
+# code or store time is a difference.
+
+_READ_BYTES = 256 * 1024
+_UNIT_BYTES_MAX = 2**16
+
+
+@dataclass
+class ExtFiles:
+    """The units of one queue below `root`; `file_size` is ``mappedFileSizeConsumeQueueExt`` in bytes."""
+
+    root: Path
+    file_size: int
+    topic: bytes
+    queue_id: int
+    _parts: tuple[str, str, str] = field(init=False)
+    _at: int = 0
+    _data: bytes = b""
+
+    def __post_init__(self) -> None:
+        self._parts = consume_queue_ext_directory(self.topic, self.queue_id)
+
+    def unit(self, address: int) -> CqExtUnit | None:
+        """The unit at an address; None without one."""
+        offset = un_decorate(address)
+        data = self._bytes(offset)
+        try:
+            return CqExtUnit.read(data)
+        except ValueError:
+            return None
+
+    def check_files(self, findings: Findings) -> None:
+        """Check each file's name and size, and that its last unit does not run over its end."""
+        directory = self.root.joinpath(*self._parts)
+        for name in sorted(names_in(directory)):
+            path, shown = directory / name, "/".join((*self._parts, name))
+            size = path.stat().st_size
+            if not is_file_name(name) or size != self.file_size or int(name) % self.file_size:
+                text = f"no file of mappedFileSizeConsumeQueueExt={self.file_size}: its name or its {size} bytes say so"
+                findings.differ(Difference("ext_file", text, shown))
+                continue
+            with open_for_reading(str(path)) as descriptor:
+                end = max((end for _, end in data_extents(descriptor)), default=0)
+                data = np.frombuffer(os.pread(descriptor, end, 0), np.uint8)
+            units_end = skip_units(data, self.file_size)
+            if units_end < 0:
+                text = "a unit runs over the file's end"
+                findings.differ(Difference("ext_file", text, shown, byte_offset=-1 - units_end))
+
+    def _bytes(self, offset: int) -> bytes:
+        """The bytes from `offset` on: as many as a unit may have, at most to the end of the file."""
+        left = self.file_size - offset % self.file_size
+        wanted = min(_UNIT_BYTES_MAX, left)
+        if not self._at <= offset <= offset + wanted <= self._at + len(self._data):
+            self._at, self._data = offset, b""
+            path = self.root.joinpath(*self._parts, file_name(offset - offset % self.file_size))
+            try:
+                with open_for_reading(str(path)) as descriptor:
+                    self._data = os.pread(descriptor, min(_READ_BYTES, left), offset % self.file_size)
+            except FileNotFoundError:
+                return b""
+        begin = offset - self._at
+        return self._data[begin : begin + wanted]
+
+
+def codes_agree(
+    found: Units, expected: Units, ext: ExtUnits | None, files: ExtFiles | None
+) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Whether each unit's third field is its record's tags code, or the address of the record's ext unit."""
+    same: np.ndarray[tuple[int], np.dtype[np.bool_]] = found["tags_code"] == expected["tags_code"]
+    if files is None or ext is None:
+        return same
+    for row in np.flatnonzero(~same & ext.is_put).tolist():
+        address = int(found["tags_code"][row])
+        unit = files.unit(address) if is_ext_addr(address) else None
+        same[row] = unit is not None and not ext_problem(unit, int(expected["tags_code"][row]), ext, row)
+    return same
+
+
+def ext_problem(unit: CqExtUnit, tags_code: int, ext: ExtUnits, row: int) -> str:
+    """What is wrong with the unit of an entry; empty if nothing is."""
+    store_time, maps = int(ext.store_timestamps[row]), unit.filter_bit_map or b""
+    if unit.tags_code != tags_code:
+        return f"tags code {tags_code} expected, {unit.tags_code} found"
+    if unit.msg_store_time != store_time:
+        return f"store time {store_time} expected, {unit.msg_store_time} found"
+    if unit.size != 20 + len(maps):
+        return f"a size of {20 + len(maps)} bytes expected, {unit.size} found"
+    return ""
+
+
+def note_ext_units(found: Units, ext: ExtUnits, files: ExtFiles, findings: Findings) -> None:
+    """Count, among entries that agree, those without a unit and those whose bitmap differs from today's."""
+    for row in np.flatnonzero(ext.is_put).tolist():
+        address = int(found["tags_code"][row])
+        unit = files.unit(address) if is_ext_addr(address) else None
+        if unit is None:
+            findings.note("entry_without_ext_unit")
+        elif (unit.filter_bit_map or b"") != (ext.bit_maps[row] or b""):
+            findings.note("bit_map_of_other_subscriptions")

@@ -1,1 +1,0 @@
-"""Finding what differs between a log and what was derived from it; nothing is written."""

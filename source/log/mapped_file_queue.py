@@ -1,0 +1,421 @@
+"""The segments of a commitlog on disk: names, sizes, holes, reads. Nothing here ever opens a file for writing.
+
+``MappedFileQueue`` and ``MultiPathMappedFileQueue`` of the broker, for a reader.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from reput.source.errors import (
+    UNANSWERED,
+    DataLossError,
+    OptionError,
+    ReputError,
+    SegmentError,
+    StoreError,
+    TransientError,
+    who_refuses,
+)
+from reput.source.log.store_layout import check_is_commit_log, is_file_name, no_commit_log
+from reput.source.record import dledger_entry as dle
+from reput.source.record import message_format as fmt
+from reput.source.record.dledger_entry import ENTRY_HEADER_SIZE
+from reput.source.record.message_format import BORNHOST_V6_FLAG
+from reput.source.system import limit_reached
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, order=True)
+class MappedFile:
+    """One segment: the physical offset of its first byte, its size in bytes, its path.
+
+    `frame` is the size in bytes of what stands before each record: 0, or ``dledger_entry.ENTRY_HEADER_SIZE``.
+    """
+
+    file_from_offset: int
+    size: int
+    path: str
+    frame: int = 0
+
+    @property
+    def end(self) -> int:
+        """The physical offset after its last byte."""
+        return self.file_from_offset + self.size
+
+
+@contextmanager
+def open_for_reading(path: str, offset: int | None = None) -> Iterator[int]:
+    """A read-only descriptor that leaves no trace, not even an access time where the system allows that.
+
+    `offset` is the physical offset that is wanted, for an error to name.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such file.
+    StoreError, TransientError
+        It cannot be opened, or not be read inside the ``with``; see ``read_error``.
+    """
+    try:
+        descriptor = _open(path)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if (known := read_error(path, error, offset)) is None:
+            raise
+        raise known from error
+
+
+def _open(path: str) -> int:
+    flags = os.O_RDONLY | os.O_CLOEXEC
+    try:
+        return os.open(path, flags | os.O_NOATIME)
+    except PermissionError:  # O_NOATIME is for the file's owner only
+        return os.open(path, flags)
+
+
+@contextmanager
+def open_segment(file: MappedFile, doing: str = "it was looked at", offset: int | None = None) -> Iterator[int]:
+    """A read-only descriptor of a segment; `offset` is the physical offset that is wanted, for an error to name.
+
+    Raises
+    ------
+    DataLossError
+        It has gone since it was listed; the message says by `doing` what was being done with it.
+    StoreError, TransientError
+        It cannot be opened, or not be read inside the ``with``; see ``read_error``.
+    """
+    try:
+        with open_for_reading(file.path, offset) as descriptor:
+            yield descriptor
+    except FileNotFoundError as error:
+        if error.filename != file.path:
+            raise
+        raise DataLossError(f"{file.path} is gone: the log expired while {doing}", file=file.path) from None
+
+
+def read_fully(descriptor: int, buffer: Any, size: int, offset: int) -> int:
+    """Fill `buffer[:size]` (uint8) from the file's byte `offset` on; returns how many bytes the file had."""
+    view = buffer.data
+    done = 0
+    while done < size:
+        got = os.preadv(descriptor, [view[done:size]], offset + done)
+        if got == 0:
+            break
+        done += got
+    return done
+
+
+def cut_short(file: MappedFile, offset: int, what: str) -> DataLossError:
+    """The error for a segment that ended too early while `what`, from `offset` on, was read."""
+    return DataLossError(
+        f"{file.path} is shorter than its {file.size} bytes: it was cut while {what} was read",
+        file=file.path,
+        physical_offset=offset,
+    )
+
+
+def read_head(file: MappedFile, size: int, position: int = 0) -> bytes:
+    """The first `size` bytes of a segment, or those from its byte `position` on, fewer where it ends.
+
+    Raises
+    ------
+    DataLossError
+        It has gone since it was listed.
+    """
+    with open_segment(file) as descriptor:
+        return os.pread(descriptor, size, position)
+
+
+_FIRST_BYTE = attrgetter("file_from_offset")
+
+
+@dataclass(frozen=True)
+class MappedFileQueue:
+    """The row of segments, oldest first. A snapshot: load again to see new and expired files.
+
+    `unfinished` is the path of a last file that has no size yet, None without one; it is not among `files`.
+    """
+
+    files: tuple[MappedFile, ...]
+    paths: tuple[Path, ...]
+    unfinished: str | None = None
+
+    @classmethod
+    def load(
+        cls, paths: Sequence[Path], mapped_file_size: int | None = None, *, dledger: bool = False
+    ) -> MappedFileQueue:
+        """List the segments of one commitlog, which may lie in several directories.
+
+        With `dledger`, its records are DLedger's from some file on; the files before hold plain records if a broker
+        with an old commitlog changed to DLedger (``DLedgerCommitLog#dividedCommitlogOffset``).
+
+        Raises
+        ------
+        StoreError
+            A directory is missing or cannot be read.
+        SegmentError
+            The files' sizes differ from each other or from `mapped_file_size` (bytes; None infers it), or a name
+            is not a multiple of the size. A hole is not an error here; see `check_no_hole`. Or a file of plain records
+            lies behind DLedger's.
+        OptionError
+            The records are DLedger's and `dledger` is off, or the other way round.
+        """
+        found = [entry for path in paths for entry in _framed(sorted(_segments(path)), dledger=dledger)]
+        found.sort()
+        # The broker creates a file and then gives it its size: a last file of size 0 is not there yet.
+        unfinished = found.pop().path if found and found[-1].size == 0 else None
+        if found:
+            _check_sizes(found, mapped_file_size)
+            _check_frames(found, dledger=dledger)
+        return cls(tuple(found), tuple(paths), unfinished)
+
+    @property
+    def mapped_file_size(self) -> int:
+        """Size of every segment in bytes; 0 without segments."""
+        return self.files[0].size if self.files else 0
+
+    @property
+    def min_offset(self) -> int:
+        """The first physical offset that the log still has; 0 without segments."""
+        return self.files[0].file_from_offset if self.files else 0
+
+    @property
+    def end_of_files(self) -> int:
+        """The physical offset after the last file, which is not the end of valid data; 0 without segments."""
+        return self.files[-1].end if self.files else 0
+
+    def find(self, offset: int) -> MappedFile | None:
+        """The segment that holds `offset`, or None."""
+        at = bisect_right(self.files, offset, key=_FIRST_BYTE) - 1
+        return self.files[at] if at >= 0 and offset < self.files[at].end else None
+
+    @property
+    def last_row_begin(self) -> int:
+        """The begin of the last row of segments without a hole; 0 without segments."""
+        begin = self.min_offset
+        for file, after in zip(self.files, self.files[1:], strict=False):
+            if file.end != after.file_from_offset:
+                begin = after.file_from_offset
+        return begin
+
+    def rows(self, start: int, end: int) -> list[tuple[int, int]]:
+        """`[start, end)` without the stretches that no segment holds."""
+        found: list[tuple[int, int]] = []
+        for file in self.files:
+            begin, stop = max(start, file.file_from_offset), min(end, file.end)
+            if begin < stop and found and found[-1][1] == begin:
+                found[-1] = found[-1][0], stop
+            elif begin < stop:
+                found.append((begin, stop))
+        return found
+
+    def next_available(self, offset: int) -> int:
+        """`offset`, or the begin of the next segment where the one that held `offset` is missing."""
+        at = bisect_right(self.files, offset, key=_FIRST_BYTE)
+        is_there = at > 0 and offset < self.files[at - 1].end
+        return offset if is_there or at == len(self.files) else self.files[at].file_from_offset
+
+    def following(self, file: MappedFile) -> MappedFile | None:
+        """The segment that begins where `file` ends, or None."""
+        return self.find(file.end)
+
+    def check_no_hole(self, start: int) -> None:
+        """Raise SegmentError when a segment behind the one that holds `start` is missing from the row."""
+        for file, after in zip(self.files, self.files[1:], strict=False):
+            if after.file_from_offset > start and file.end != after.file_from_offset:
+                begin = after.file_from_offset
+                raise SegmentError(
+                    f"hole in the commitlog: {file.path} ends at {file.end}, the next file is {after.path}, "
+                    f"{begin - file.end} bytes are missing",
+                    advice="restore the missing files, or set failOnDataLoss=false to go on after them",
+                    file=file.path,
+                    physical_offset=file.end,
+                )
+
+
+@lru_cache(maxsize=1024)  # one warning, however often the directory is listed
+def _warn_of(name: str, directory: Path) -> None:
+    _log.warning("ignored %r in %s: not a segment's name", name, directory)
+
+
+def _segments(directory: Path) -> Iterator[MappedFile]:
+    others: list[str] = []
+    segments = 0
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if not is_file_name(entry.name):
+                    others.append(entry.name)
+                    continue
+                segments += 1
+                with suppress(FileNotFoundError):  # expired between the listing and now
+                    yield MappedFile(int(entry.name), entry.stat().st_size, entry.path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise no_commit_log(directory) from None
+    except OSError as error:
+        if isinstance(known := read_error(str(directory), error), TransientError):
+            raise known from error
+        why, advice = limit_reached(error) or (error.strerror, None)
+        raise StoreError(f"cannot list the commitlog at {directory}: {why}", advice=advice, file=directory) from error
+    if not segments:
+        check_is_commit_log(directory)
+    for name in others:
+        _warn_of(name, directory)
+
+
+def _framed(files: Sequence[MappedFile], *, dledger: bool) -> list[MappedFile]:
+    """The segments of one directory with their frame, which the first file that was begun shows."""
+    framed = next((known for file in files if (known := _is_framed(file)) is not None), dledger)
+    if framed and not dledger:
+        directory = Path(files[0].path).parent
+        raise OptionError(
+            f"{directory} is a DLedger commitlog: set enableDLegerCommitLog=true to read it (reput tail --dledger)",
+            file=directory,
+        )
+    return [replace(file, frame=ENTRY_HEADER_SIZE) for file in files] if framed else list(files)
+
+
+def _is_framed(file: MappedFile) -> bool | None:
+    with suppress(DataLossError):  # expired between the listing and now
+        return is_framed(read_head(file, HEAD_SIZE), file.file_from_offset, file.size)
+    return None
+
+
+def _check_frames(files: Sequence[MappedFile], *, dledger: bool) -> None:
+    if dledger and not any(file.frame for file in files):
+        directory = Path(files[0].path).parent
+        raise OptionError(
+            f"enableDLegerCommitLog is on, and {directory} holds plain records: leave it off, or give DLedger's "
+            "directory (dledger-SELFID/data in the store) as well",
+            file=directory,
+        )
+    for file, after in zip(files, files[1:], strict=False):
+        if file.frame and not after.frame:
+            raise SegmentError(
+                f"{after.path} holds plain records and lies behind {file.path}, which is DLedger's",
+                advice="remove one of them",
+                file=after.path,
+                physical_offset=after.file_from_offset,
+            )
+
+
+def _check_sizes(files: Sequence[MappedFile], wanted: int | None) -> None:
+    pattern = next((file for file in files if file.size), files[0])
+    size = wanted if wanted is not None else pattern.size
+    for file in files:
+        if file.size != size or not size:
+            why = "mappedFileSizeCommitLog" if wanted is not None else f"the size of {pattern.path}"
+            raise SegmentError(
+                f"{file.path} has {file.size} bytes where {why} is {size}; every segment must have the same size: "
+                "was the copy cut, or does the directory hold two stores?",
+                file=file.path,
+            )
+        if file.file_from_offset % size:
+            raise SegmentError(
+                f"{file.path} begins at {file.file_from_offset}, which is no multiple of its size {size}; "
+                "was the file renamed or cut?",
+                file=file.path,
+            )
+    for file, after in zip(files, files[1:], strict=False):
+        if file.file_from_offset == after.file_from_offset:
+            raise SegmentError(
+                f"{file.path} and {after.path} are the same segment",
+                advice="remove one of them from the paths",
+                file=after.path,
+                physical_offset=after.file_from_offset,
+            )
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The errors for files and directories that the system refuses to read.
+
+# Limits of the process say nothing about the file.
+_LIMITS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+
+
+def read_error(path: str, error: OSError, offset: int | None = None) -> ReputError | None:
+    """The error to raise for one that the system raised on `path`; None where it is not about that file.
+
+    `offset` is the physical offset that was wanted, where it is known. A file that is gone has no error here: what that
+    means depends on who was reading.
+    """
+    if isinstance(error, FileNotFoundError) or error.errno in _LIMITS or error.filename not in (None, path):
+        return None
+    where = path if offset is None else f"{path} at offset {offset}"
+    kind, advice = (TransientError if error.errno in UNANSWERED else StoreError), None
+    if kind is TransientError:
+        advice = "look at the disk or mount that holds it, and start the same command again"
+    words = error.strerror
+    if isinstance(error, PermissionError):
+        advice = "make it readable for the user that runs reput"
+        words, advice = who_refuses(path) or (words, advice)
+    return kind(f"cannot read {where}: {words}", advice=advice, file=path, physical_offset=offset)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The first bytes of a segment: whether it was begun, how its records are framed, when the first one was stored.
+
+# As far as the first record's store timestamp, behind a DLedger header and an IPv6 host.
+HEAD_SIZE = dle.ENTRY_HEADER_SIZE + fmt.STORE_TIMESTAMP_AT + fmt.HOST_V6_EXTRA + 8
+_RECORD_MAGIC_CODES = (fmt.MESSAGE_MAGIC_CODE, fmt.MESSAGE_MAGIC_CODE_V2)
+
+
+def _i32(head: bytes, at: int) -> int:
+    return int.from_bytes(head[at : at + 4], "big", signed=True)
+
+
+def _i64(head: bytes, at: int) -> int:
+    return int.from_bytes(head[at : at + 8], "big", signed=True)
+
+
+def is_framed(head: bytes, file_from_offset: int, size: int) -> bool | None:
+    """Whether the segment holds DLedger entries; None when its head does not show it, as when it is all zeros."""
+    if _i32(head, fmt.MAGIC_AT) in (*_RECORD_MAGIC_CODES, fmt.BLANK_MAGIC_CODE):
+        return False
+    magic, entry_size = _i32(head, 0), _i32(head, dle.ENTRY_SIZE_AT)
+    if magic == dle.ENTRY_BLANK_MAGIC_CODE:
+        return True if entry_size == size else None
+    body_size = _i32(head, dle.ENTRY_BODY_SIZE_AT)
+    if magic == dle.ENTRY_MAGIC_CODE and entry_size == dle.ENTRY_HEADER_SIZE + body_size:
+        return True if _i64(head, dle.ENTRY_POS_AT) == file_from_offset else None
+    return None
+
+
+def is_begun(head: bytes, file_from_offset: int, frame: int) -> bool:
+    """Whether the broker has begun to write this segment, and so has finished the one before it."""
+    if len(head) < fmt.PHYSICAL_OFFSET_AT + 8:
+        return False
+    if frame:
+        magic, own_offset = _i32(head, 0), _i64(head, dle.ENTRY_POS_AT)
+        return magic == dle.ENTRY_BLANK_MAGIC_CODE or (magic == dle.ENTRY_MAGIC_CODE and own_offset == file_from_offset)
+    magic, own_offset = _i32(head, fmt.MAGIC_AT), _i64(head, fmt.PHYSICAL_OFFSET_AT)
+    return magic == fmt.BLANK_MAGIC_CODE or (magic in _RECORD_MAGIC_CODES and own_offset == file_from_offset)
+
+
+def is_blank(head: bytes, frame: int) -> bool:
+    """Whether the segment holds nothing from here on: the blank that fills it up begins here."""
+    return _i32(head, 0) == dle.ENTRY_BLANK_MAGIC_CODE if frame else _i32(head, fmt.MAGIC_AT) == fmt.BLANK_MAGIC_CODE
+
+
+def first_store_timestamp(head: bytes, frame: int) -> int | None:
+    """The store time in milliseconds of the record at the begin of `head`; None when there is none."""
+    record = head[frame:]
+    if _i32(record, fmt.MAGIC_AT) not in _RECORD_MAGIC_CODES:
+        return None
+    shift = fmt.HOST_V6_EXTRA if _i32(record, fmt.SYS_FLAG_AT) & BORNHOST_V6_FLAG else 0
+    return _i64(record, fmt.STORE_TIMESTAMP_AT + shift)

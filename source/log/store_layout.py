@@ -1,0 +1,272 @@
+"""Where a store keeps its log: directories by broker.conf, the names of mapped files, and which directory was meant."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from stat import S_ISDIR
+
+from reput.source.errors import OptionError, StoreError, who_refuses
+from reput.source.printable import printable
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The names of mapped files, of the log and of queues alike: 20 digits, the offset of the file's first byte.
+
+FILE_NAME_DIGITS = 20
+
+
+def file_name(offset: int) -> str:
+    """The name of the file whose first byte is byte `offset` of its row of files (``UtilAll#offset2FileName``)."""
+    return f"{offset:0{FILE_NAME_DIGITS}d}"
+
+
+def is_file_name(name: str) -> bool:
+    """Whether `name` is a mapped file's: 20 ASCII digits."""
+    return len(name) == FILE_NAME_DIGITS and name.isdecimal() and name.isascii()
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The directories of a store's log, by broker.conf and by the store itself (``MessageStoreConfig``).
+
+COMMIT_LOG = "commitlog"
+CONSUME_QUEUE = "consumequeue"
+# With ``useSeparateStorePathForRocksdbCQ`` RocksDB's queues are here, else among the topics' folders.
+_ROCKSDB_QUEUES = "consumequeue_rocksdb"
+MULTI_PATH_SPLITTER = ","
+_DLEDGER = "dledger-"
+_DLEDGER_DATA = "data"
+# `String#trim` takes these away; a blank behind a comma stays, as in ``MultiPathMappedFileQueue``.
+_JAVA_BLANKS = "".join(map(chr, range(0x21)))
+
+
+def commit_log_paths(store: Path, broker: Mapping[str, str], directory: Path) -> tuple[Path, ...]:
+    """The directories of a plain commitlog, by the settings `broker` of the broker.conf in `directory`.
+
+    Those that are below the broker's root are taken below `store`.
+    """
+    root = broker.get("storePathRootDir", "").rstrip("/")
+    listed = [broker.get("storePathCommitLog", "")]
+    if MULTI_PATH_SPLITTER in listed[0]:  # a broker has directories only to read beside several alone
+        several = (listed[0], broker.get("readOnlyCommitLogStorePaths", ""))
+        listed = [path for text in several for path in text.strip(_JAVA_BLANKS).split(MULTI_PATH_SPLITTER)]
+    found = []
+    for text in filter(None, listed):
+        inside = root and text.startswith(root + "/")
+        found.append(store / text[len(root) + 1 :] if inside else directory / text)
+    return tuple(dict.fromkeys(found)) or (store / COMMIT_LOG,)
+
+
+def with_dledger(plain: tuple[Path, ...], store: Path, broker: Mapping[str, str]) -> tuple[Path, ...]:
+    """The directories of a DLedger commitlog: its own, and before it those of `plain` that hold an older log.
+
+    Raises
+    ------
+    StoreError
+        `store` has no such directory.
+    OptionError
+        It has several, and `broker` does not name the one that is meant.
+    """
+    own = dledger_directory(store, broker) / _DLEDGER_DATA
+    return (*(path for path in plain if _has_entries(path)), own)
+
+
+def dledger_directory(store: Path, broker: Mapping[str, str]) -> Path:
+    """DLedger's own directory, ``dledger-<dLegerSelfId>`` in the store; the errors are those of `with_dledger`."""
+    self_id = broker.get("dLegerSelfId")
+    named = [store / f"{_DLEDGER}{self_id}"] if self_id else store.glob(f"{_DLEDGER}*")
+    found = sorted(path for path in named if path.is_dir())
+    if not found:
+        raise StoreError(
+            f"no DLedger commitlog in {store}: it has no directory {_DLEDGER}{self_id or 'SELFID'}",
+            advice="give the store root that holds it, or leave enableDLegerCommitLog off",
+            file=store,
+        )
+    if len(found) > 1:
+        names = ", ".join(path.name for path in found)
+        raise OptionError(
+            f"{store} holds {names}: give the --broker-conf whose dLegerSelfId says which of them is meant", file=store
+        )
+    return found[0]
+
+
+def check_no_dledger(plain: tuple[Path, ...], store: Path, *, is_stated: bool) -> None:
+    """Raise OptionError when the store's log is DLedger's, though enableDLegerCommitLog is off.
+
+    With `is_stated`, somebody has switched it off: then an older commitlog beside DLedger's directory is enough.
+    """
+    others = sorted(path for path in store.glob(f"{_DLEDGER}*") if _has_entries(path / _DLEDGER_DATA))
+    has_plain = any(_has_entries(path) for path in plain)
+    if not others or (is_stated and has_plain):
+        return
+    otherwise = ", or set it to false to read the plain commitlog beside it alone" if has_plain else ""
+    raise OptionError(
+        f"{others[0]} holds a DLedger commitlog: set enableDLegerCommitLog=true to read it "
+        f"(reput tail --dledger, or the --broker-conf that says so){otherwise}",
+        file=others[0],
+    )
+
+
+def is_dledger_log(directory: Path) -> bool:
+    """Whether a directory has the name of a DLedger log: ``dledger-SELFID/data``."""
+    return directory.name == _DLEDGER_DATA and directory.parent.name.startswith(_DLEDGER)
+
+
+def rocksdb_queues(store: Path) -> Path | None:
+    """The directory with the RocksDB database of a store's queues (``RocksDBConsumeQueueStore``), None without one."""
+    for queues in (store / CONSUME_QUEUE, store / _ROCKSDB_QUEUES):
+        if (queues / "CURRENT").is_file() and any(queues.glob("MANIFEST-*")):
+            return queues
+    return None
+
+
+def has_queue_files(store: Path) -> bool:
+    """Whether the store has files of ConsumeQueues, whatever else is beside them."""
+    return any(is_file_name(path.name) for path in (store / CONSUME_QUEUE).glob("*/*/*"))
+
+
+def _has_entries(directory: Path) -> bool:
+    return directory.is_dir() and any(directory.iterdir())
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The directory that holds a commitlog: the one that was given, one in it, or a hint what to give instead.
+
+# A file system's own, at the root of each disk.
+_FILE_SYSTEMS_OWN = "lost+found"
+_MISSING = "the directory does not exist"
+_LOOKED_AT_MAX = 1000
+_NAMED_MAX = 3
+
+
+def given_commit_logs(paths: Sequence[Path], *, dledger: bool) -> tuple[Path, ...]:
+    """The directories of one commitlog where each of `paths` is one, or a store root that holds it.
+
+    An empty directory counts only by its name, or if another one has files: a new broker's has none yet.
+
+    Raises
+    ------
+    StoreError
+        A path is neither; the message says what to give instead.
+    OptionError
+        A path is the root of a DLedger store, and `dledger` is off.
+    """
+    found = [directory for path in paths for directory in _commit_logs_of(path, dledger=dledger)]
+    if not any(_has_segments(path) for path in found):
+        for path in found:
+            if not (path.name == COMMIT_LOG or is_dledger_log(path)):
+                raise no_commit_log(path)
+    return tuple(dict.fromkeys(found))
+
+
+def _commit_logs_of(path: Path, *, dledger: bool) -> tuple[Path, ...]:
+    plain = path / COMMIT_LOG
+    if _has_segments(path):
+        return (path,)
+    if dledger and any(is_dledger_log(below / "data") for below in _directories_in(path)):
+        return with_dledger((plain,), path, {})
+    check_no_dledger((plain,), path, is_stated=False)
+    if _is_directory(plain):
+        return (plain,)
+    if not _is_directory(path):
+        raise no_commit_log(path)
+    check_is_commit_log(path)
+    return (path,)
+
+
+def check_store(store: Path) -> None:
+    """Raise StoreError where `store` is no directory, or cannot be entered; the message says what to give instead."""
+    barred = who_refuses(str(store / COMMIT_LOG))
+    if barred is not None:
+        words, advice = barred
+        raise StoreError(f"cannot read the store {store}: {words}", advice=advice, file=store)
+    if not _is_directory(store):
+        raise StoreError(f"no store at {store}: {_state(store)}", advice=_instead(store), file=store)
+
+
+def no_commit_log(path: Path) -> StoreError:
+    """The error for a `path` that holds no commitlog; it names the store root to give instead, if one is near."""
+    return StoreError(f"no commitlog at {path}: {_state(path)}", advice=_instead(path), file=path)
+
+
+def check_is_commit_log(path: Path) -> None:
+    """Raise StoreError for a directory without segments that holds anything else.
+
+    The directory is listed here, once: a broker may have made its first segment since the caller looked.
+    """
+    names = list(_names_in(path))
+    if names and not any(map(is_file_name, names)):
+        raise no_commit_log(path)
+
+
+def _state(path: Path) -> str:
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return f"it is a link to {path.readlink()}, which does not exist" if path.is_symlink() else _MISSING
+    except NotADirectoryError:
+        return _MISSING
+    except OSError as error:
+        return f"it cannot be looked at ({error.strerror})"
+    if not S_ISDIR(status.st_mode):
+        return "it is no directory"
+    if (barred := who_refuses(str(path / COMMIT_LOG)) or who_refuses(str(path))) is not None:
+        return barred[0]
+    names = list(islice(_names_in(path), _NAMED_MAX + 1))
+    if not names:
+        return "the directory is empty"
+    shown = ", ".join(map(printable, names[:_NAMED_MAX])) + (", ..." if len(names) > _NAMED_MAX else "")
+    return f"the directory holds {shown}, and no file of a commitlog (a name of {FILE_NAME_DIGITS} digits)"
+
+
+def _instead(path: Path) -> str:
+    found = next((near for near in _near(path) if near != path and _has_segments(near)), None)
+    if found is None:
+        return "give the store root that holds commitlog/"
+    if is_dledger_log(found):
+        return f"{found} is a DLedger commitlog, in the store root {found.parent.parent}"
+    if found.name != COMMIT_LOG:
+        return f"{found} holds one, which a broker.conf with storePathCommitLog={found} would name"
+    return f"{found} is one, in the store root {found.parent}"
+
+
+def _near(path: Path) -> Iterator[Path]:
+    """Directories that somebody may have meant, the likeliest first."""
+    root = path.parent if path.name == COMMIT_LOG else path
+    yield root / "data"
+    for directory in (root, root.parent, root.parent.parent):
+        yield from (directory / COMMIT_LOG, directory)
+    for below in (root, path):
+        for child in _directories_in(below):
+            yield from (child / COMMIT_LOG, child / "data")
+
+
+def _has_segments(path: Path) -> bool:
+    try:
+        with os.scandir(path) as entries:
+            return any(is_file_name(entry.name) for entry in islice(entries, _LOOKED_AT_MAX))
+    except OSError:
+        return False
+
+
+def _names_in(path: Path) -> Iterator[str]:
+    """The names in a directory, sorted; of a large one only some."""
+    try:
+        with os.scandir(path) as entries:
+            yield from sorted({entry.name for entry in islice(entries, _LOOKED_AT_MAX)} - {_FILE_SYSTEMS_OWN})
+    except OSError:
+        return
+
+
+def _directories_in(path: Path) -> Iterator[Path]:
+    for name in _names_in(path):
+        if _is_directory(path / name):
+            yield path / name
+
+
+def _is_directory(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # a name that is too long, for one
+        return False

@@ -1,1 +1,0 @@
-"""Files of a commitlog on disk, and walks over them."""

@@ -1,0 +1,226 @@
+"""The process and its machine: memory that is given back, limits (``ulimit``), a worker's libraries without threads."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import gc
+import os
+import resource
+import signal
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+from reput.source.errors import EnvironmentSetupError
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What the C library's allocator does with memory that is freed.
+#
+# All of it is for glibc; with other C libraries nothing changes.
+
+# <malloc.h>; the threshold is the greatest that glibc takes on 64 bits.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_MMAP_THRESHOLD_MAX, _NEVER = 32 * 1024 * 1024, 2**31 - 1
+# A little less than the largest that is taken from the heap, where it stays.
+_BLOCK_BYTES = _MMAP_THRESHOLD_MAX - 1024 * 1024
+# Larger than what Python and its libraries ask for all the time.
+_APART_BYTES = 256 * 1024
+
+
+def _function(name: str) -> Any:
+    try:
+        return getattr(ctypes.CDLL(None), name, None)
+    except OSError:
+        return None
+
+
+_mallopt, _malloc_trim = _function("mallopt"), _function("malloc_trim")
+#: Whether `give_back_freed_memory` does anything.
+GIVES_BACK: Final = _malloc_trim is not None
+
+
+def keep_freed_memory() -> None:
+    """Keep memory that is freed for what is asked for next; forks inherit it.
+
+    What one range takes, the next one takes again. In between, glibc would give it back to the system, which clears
+    each page before it is given out once more: with rows for the table a fifth of all processor time, and more on a
+    virtual machine whose host takes unused pages, too.
+    """
+    if _mallopt is not None:
+        _mallopt(_M_MMAP_THRESHOLD, _MMAP_THRESHOLD_MAX)
+        _mallopt(_M_TRIM_THRESHOLD, _NEVER)
+
+
+@lru_cache(maxsize=1)
+def take_memory(blocks: int) -> None:
+    """Take so many blocks of 31 MiB from the system, once, for what is asked for next, after `keep_freed_memory`.
+
+    A range that takes its memory bit by bit waits for the system as long as for all else.
+    """
+    # Written, or the system gives nothing; all at once, or the second would be the first again.
+    taken = [b"\1" * _BLOCK_BYTES for _ in range(blocks)]
+    del taken
+
+
+def keep_large_buffers_apart() -> None:
+    """Take each buffer of 256 KiB and more from the system by itself, to which it goes back as soon as it is freed.
+
+    Left alone, glibc does so only with those that are larger than any that was freed before.
+    """
+    if _mallopt is not None:
+        _mallopt(_M_MMAP_THRESHOLD, _APART_BYTES)
+
+
+def give_back_freed_memory() -> None:
+    """Give all pages back to the system that hold only freed memory; it takes some milliseconds."""
+    if _malloc_trim is not None:
+        _malloc_trim(0)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The limits of this process (``ulimit``): compared before anything begins, and named where one is reached.
+
+_GIB: Final = 1024 * 1024 * 1024
+_KIB: Final = 1024
+# A user's limit above this is enough for any command.
+_THREADS_LOOKED_AT: Final = 8192
+_FILES_ENOUGH: Final = 65536
+_STACK_BYTES: Final = 256 * _KIB
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a command needs at least: bytes of address space, open files, threads."""
+
+    what: str
+    address_space: int
+    files: int
+    threads: int
+
+
+SPARK: Final = Needs("Spark", 8 * _GIB, 1024, 256)
+PROCESSES: Final = Needs("reput's processes", 3 * _GIB, 1024, 32)
+READING: Final = Needs("reput", _GIB, 64, 8)
+
+
+def check_limits(needs: Needs) -> None:
+    """Check that this process may have what `needs` lists; the soft limit of open files is raised for it.
+
+    Raises
+    ------
+    EnvironmentSetupError
+        A limit is below what is needed; the message has its ``ulimit``.
+    """
+    files = _open_files()
+    if files < needs.files:
+        raise _too_low("ulimit -n", files, f"{needs.what} needs {needs.files} open files")
+    space = _limit(resource.RLIMIT_AS)
+    if space < needs.address_space:
+        wanted = f"{needs.what} needs {needs.address_space // _KIB} (KiB of address space, most of it never used)"
+        raise _too_low("ulimit -v", int(space) // _KIB, wanted)
+    threads = _limit(resource.RLIMIT_NPROC)
+    if threads < _THREADS_LOOKED_AT and os.geteuid() != 0 and not _can_start(needs.threads):
+        wanted = f"{needs.what} needs {needs.threads} threads beside what this user runs already"
+        raise _too_low("ulimit -u", int(threads), wanted)
+
+
+def limit_reached(error: OSError) -> tuple[str, str | None] | None:
+    """The limit that caused the system's error, and what to do; None where the cause is something else."""
+    if error.errno == errno.EMFILE:
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return f"this process may open no more files (ulimit -n is {limit})", "allow it more"
+    if error.errno == errno.ENFILE:
+        return "the machine has as many open files as it may have (sysctl fs.file-max)", "allow it more"
+    if error.errno == errno.EFBIG:
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+        if limit != resource.RLIM_INFINITY:
+            return f"no file may have more than {limit} bytes (ulimit -f)", "allow larger ones"
+        return "the file system takes no file so large", "give another one, or smaller sizes of files"
+    if error.errno == errno.ENOMEM:
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        if limit != resource.RLIM_INFINITY:
+            return f"this process may take no more memory (ulimit -v is {limit // _KIB} KiB)", "allow it more"
+        return "the machine has no memory left", None
+    return None
+
+
+def _limit(which: int) -> float:
+    soft, _ = resource.getrlimit(which)
+    return float("inf") if soft == resource.RLIM_INFINITY else soft
+
+
+def _open_files() -> float:
+    """How many files this process may open, raised as far as the user may without asking, as a JVM does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    enough = _FILES_ENOUGH if hard == resource.RLIM_INFINITY else min(hard, _FILES_ENOUGH)
+    if soft != resource.RLIM_INFINITY and soft < enough:
+        with suppress(OSError, ValueError):  # a container's own rule
+            resource.setrlimit(resource.RLIMIT_NOFILE, (enough, hard))
+    return _limit(resource.RLIMIT_NOFILE)
+
+
+def _too_low(name: str, limit: float, wanted: str) -> EnvironmentSetupError:
+    return EnvironmentSetupError(
+        f"{name} is {limit:.0f}, and {wanted}",
+        advice="raise it, in the shell or in the unit or container that starts reput",
+    )
+
+
+def _can_start(count: int) -> bool:
+    ready = threading.Event()
+    started = []
+    before = threading.stack_size(_STACK_BYTES)
+    try:
+        for _ in range(count):
+            thread = threading.Thread(target=ready.wait, daemon=True)
+            thread.start()
+            started.append(thread)
+    except RuntimeError:
+        return False
+    finally:
+        ready.set()
+        for thread in started:
+            thread.join()
+        threading.stack_size(before)
+    return True
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What a process that reads ranges of the log does once, before the first one.
+
+# <sys/prctl.h>
+_PR_SET_PDEATHSIG = 1
+# Libraries that start threads when they are loaded, for what reput does not use.
+_WITHOUT_THREADS = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
+
+
+def load_without_threads() -> None:
+    """Have numpy and pyarrow start no threads when they are loaded, here and in processes that are started later.
+
+    Only a process with a single thread can be forked without danger.
+    """
+    for name, value in _WITHOUT_THREADS.items():
+        os.environ.setdefault(name, value)
+
+
+def end_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
+    """Have the system send this process a signal when its parent dies: otherwise nothing would tell it.
+
+    With other C libraries, nothing changes.
+    """
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(number))
+
+
+@lru_cache(maxsize=1)
+def settle_worker() -> None:
+    """Take what is loaded by now out of the garbage collector's sight; call it when the modules are imported.
+
+    pyspark's daemon collects all garbage after every task, which costs 45 ms with pandas, pyarrow and numba loaded:
+    more than most tasks.
+    """
+    gc.collect()
+    gc.freeze()

@@ -1,0 +1,443 @@
+"""The files of a store, dumped: what a file is, its header, its entries, and what is left of it."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from itertools import groupby, pairwise
+from operator import itemgetter
+from typing import Any, Final
+
+import numpy as np
+
+from reput.sinks.formats.batch_consume_queue import BATCH_ENTRY
+from reput.sinks.formats.consume_queue import ENTRY, is_pre_blank, is_written
+from reput.sinks.formats.consume_queue_ext import MAX_EXT_UNIT_SIZE, MIN_EXT_UNIT_SIZE, CqExtUnit, decorate, is_ext_addr
+from reput.sinks.formats.index_file import chain_entries
+from reput.sinks.index.index_reader import OpenIndexFile, entry_at, index_key_hash, open_index_file
+from reput.sinks.queue.queue_reader import Units, units_of_file
+from reput.sinks.store_checkpoint import StoreCheckpoint
+from reput.source.log.mapped_file_queue import open_for_reading
+from reput.streaming.config.settings import IndexOptions
+from reput.streaming.dump.store_file import DumpedFile, FileKind
+from reput.streaming.query.lines import time_text
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What the dumps of a store's files have in common: their header, entries by column, and runs of what is the same.
+
+#: The verdicts on what stands in such a file.
+ENTRY_VERDICT: Final = "ENTRY"
+PRE_BLANK: Final = "PRE_BLANK"
+EMPTY: Final = "EMPTY"
+BAD_ENTRY: Final = "BAD_ENTRY"
+END_MARK: Final = "END_MARK"
+NOT_COUNTED: Final = "NOT_COUNTED"
+BAD_CHAIN: Final = "BAD_CHAIN"
+
+#: How many entries are rows at once.
+ENTRIES_AT_ONCE: Final = 1 << 16
+_UNSIGNED = 2**64 - 1
+
+
+@dataclass(frozen=True)
+class EntryRange:
+    """Which entries are shown: those of records in `[begin, end)`, and of the key with that hash; None takes all."""
+
+    begin: int | None = None
+    end: int | None = None
+    key_hash: int | None = None
+
+    @classmethod
+    def of_key(cls, begin: int | None, end: int | None, topic: str | None, key: str | None) -> EntryRange:
+        """The range, and the hash that the index has for a key of a topic."""
+        key_hash = None if topic is None or key is None else index_key_hash(f"{topic}#{key}")
+        return cls(begin, end, key_hash)
+
+    def rows(self, entries: Units) -> np.ndarray[Any, Any]:
+        """Which entries are meant, bool[n]."""
+        chosen = np.ones(len(entries), bool)
+        if self.begin is not None:
+            chosen &= entries["physical_offset"] >= self.begin
+        if self.end is not None:
+            chosen &= entries["physical_offset"] < self.end
+        if self.key_hash is not None:
+            chosen &= entries["key_hash"] == self.key_hash
+        return chosen
+
+
+@dataclass(frozen=True)
+class Run:
+    """`count` times the same in a row, from byte `position` of the file on, `length` bytes in all."""
+
+    verdict: str
+    position: int
+    length: int
+    count: int | None = None
+    more: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Entries of one verdict, given by column."""
+
+    verdict: str
+    columns: list[list[Any]]
+    size: int
+
+
+Parts = Iterator[Rows | Run]
+
+
+def file_fields(file: DumpedFile) -> dict[str, Any]:
+    """What the path says of a file, and its size in bytes."""
+    fields = {
+        "file": str(file.path),
+        "kind": file.kind.value,
+        "size": file.size,
+        "file_from_offset": file.file_from_offset,
+        "topic": file.topic,
+        "queue_id": file.queue_id,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def hexadecimal(code: int) -> str:
+    """A tags code as the eight bytes that stand in the file."""
+    return f"{code & _UNSIGNED:#x}"
+
+
+def merged(parts: Iterable[Rows | Run]) -> Parts:
+    """The same parts, where runs that go on in the next chunk are one."""
+    before: Run | None = None
+    for part in parts:
+        if isinstance(part, Run) and before is not None and before.verdict == part.verdict:
+            count = (before.count or 0) + (part.count or 0)
+            before = Run(part.verdict, before.position, before.length + part.length, count, before.more)
+            continue
+        if before is not None:
+            yield before
+        before = part if isinstance(part, Run) else None
+        if isinstance(part, Rows):
+            yield part
+    if before is not None:
+        yield before
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The store's checkpoint: three times, and the offsets that 5.x keeps behind them.
+
+# What 5.x keeps in the checkpoint behind the three times, eight bytes each.
+_CHECKPOINT_OFFSETS = ("master_flushed_offset", "confirm_phy_offset", "logics_physical_offset")
+
+
+class CheckpointDump:
+    """The store's checkpoint, which has a header and nothing else."""
+
+    names: Final[tuple[str, ...]] = ()
+
+    def __init__(self, file: DumpedFile) -> None:
+        self._file = file
+
+    def header(self) -> dict[str, Any]:
+        """The three times, and the offsets that 5.x keeps behind them."""
+        checkpoint = StoreCheckpoint.decode(self._file.path.read_bytes())
+        fields = file_fields(self._file)
+        for name in ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp"):
+            fields[name.removesuffix("stamp")] = time_text(getattr(checkpoint, name))
+            fields[name] = getattr(checkpoint, name)
+        others = checkpoint.others.ljust(8 * len(_CHECKPOINT_OFFSETS), b"\0")
+        for number, name in enumerate(_CHECKPOINT_OFFSETS):
+            fields[name] = int.from_bytes(others[8 * number : 8 * number + 8], "big", signed=True)
+        return fields
+
+    def parts(self) -> Parts:
+        """Nothing."""
+        return iter(())
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# A file of a ConsumeQueueExt: its units, the mark behind the last one, and what is left of it.
+
+_READ_BYTES = 1 << 20
+
+
+class ExtFileDump:
+    """A file of a ConsumeQueueExt."""
+
+    names: Final = (
+        "position",
+        "verdict",
+        "address",
+        "size",
+        "tags_code",
+        "tags_code_hex",
+        "store_time",
+        "store_timestamp",
+        "filter_bit_map",
+    )
+
+    def __init__(self, file: DumpedFile) -> None:
+        self._file = file
+
+    def header(self) -> dict[str, Any]:
+        """What the file is, and how many units it has."""
+        counts: Counter[str] = Counter()
+        size = 0
+        for part in self.parts():
+            if isinstance(part, Rows):
+                counts[part.verdict] += len(part.columns[0])
+                size += part.size
+        return {
+            **file_fields(self._file),
+            "units": counts[ENTRY_VERDICT],
+            "bad": counts[BAD_ENTRY],
+            "bytes_of_units": size,
+        }
+
+    def parts(self) -> Parts:
+        """The units in order, the mark behind the last one, and what is left of the file."""
+        at, found, rows = 0, None, []
+        with open_for_reading(str(self._file.path)) as descriptor:
+            for at, found in self._units(descriptor):
+                if found is None:
+                    break
+                rows.append((at, found))
+                if len(rows) == ENTRIES_AT_ONCE:
+                    yield from self._rows(rows)
+                    rows = []
+            yield from self._rows(rows)
+            rest = os.pread(descriptor, MIN_EXT_UNIT_SIZE, at)
+        if at < self._file.size:
+            verdict = EMPTY if not rest.strip(b"\0") else END_MARK if rest[:2] == b"\xff\xff" else BAD_ENTRY
+            yield Run(verdict, at, self._file.size - at)
+
+    def _units(self, descriptor: int) -> Iterator[tuple[int, CqExtUnit | None]]:
+        """Each unit with its byte in the file; None where no whole unit follows."""
+        at, begin, data = 0, 0, b""
+        while True:
+            if at + MAX_EXT_UNIT_SIZE > begin + len(data):
+                begin, data = at, os.pread(descriptor, _READ_BYTES, at)
+            try:
+                unit = CqExtUnit.read(data[at - begin : at - begin + MAX_EXT_UNIT_SIZE])
+            except ValueError:
+                unit = None
+            if unit is not None and at + unit.size > self._file.size:
+                unit = None
+            yield at, unit
+            if unit is None:
+                return
+            at += unit.size
+
+    def _rows(self, units: Sequence[tuple[int, CqExtUnit]]) -> Iterator[Rows]:
+        """The units by verdict: one whose size is not that of its parts is bad."""
+        first = self._file.file_from_offset or 0
+        rows = []
+        for at, unit in units:
+            maps = unit.filter_bit_map or b""
+            verdict = ENTRY_VERDICT if unit.size == MIN_EXT_UNIT_SIZE + len(maps) else BAD_ENTRY
+            code, time = unit.tags_code, unit.msg_store_time
+            row = (at, verdict, decorate(first + at), unit.size, code, hexadecimal(code))
+            rows.append((*row, time_text(time), time, maps.hex()))
+        for verdict, same in groupby(rows, key=itemgetter(1)):
+            columns = [list(column) for column in zip(*same, strict=True)]
+            yield Rows(verdict, columns, sum(columns[3]))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# An index file: its header, what its slots and chains come to, and its entries.
+
+
+class IndexFileDump:
+    """An index file of the sizes in `options`."""
+
+    names: Final = (
+        "entry",
+        "position",
+        "verdict",
+        "key_hash",
+        "slot",
+        "physical_offset",
+        "time_diff",
+        "previous",
+        "previous_expected",
+    )
+
+    def __init__(self, file: DumpedFile, options: IndexOptions, chosen: EntryRange) -> None:
+        self._file, self._options, self._chosen = file, options, chosen
+        with self._open() as opened:
+            opened.check_size(file.path, options.max_index_num)
+            self._header = opened.header()
+        self._end = min(self._header.next_entry, options.max_index_num)
+
+    def header(self) -> dict[str, Any]:
+        """The header's fields, and what can be counted: entries, slots in use, the longest chain."""
+        slots = self._options.max_hash_slot_num
+        lengths = np.zeros(slots, np.int32)
+        with self._open() as opened:
+            used = int(np.count_nonzero(opened.slots()))
+            for _, entries in self._chunks(opened):
+                np.add.at(lengths, entries["key_hash"] % slots, 1)
+        header = self._header
+        return {
+            **file_fields(self._file),
+            "begin_time": time_text(header.begin_timestamp),
+            "begin_timestamp": header.begin_timestamp,
+            "end_time": time_text(header.end_timestamp),
+            "end_timestamp": header.end_timestamp,
+            "begin_phy_offset": header.begin_phy_offset,
+            "end_phy_offset": header.end_phy_offset,
+            "hash_slot_count": header.hash_slot_count,
+            "index_count": header.index_count,
+            "max_hash_slot_num": slots,
+            "max_index_num": self._options.max_index_num,
+            "entries": self._end - 1,
+            "slots_in_use": used,
+            "chains": int(np.count_nonzero(lengths)),
+            "longest_chain": int(lengths.max()),
+        }
+
+    def parts(self) -> Parts:
+        """The entries in order, what stands behind those that the header counts, and the empty rest."""
+        slots = np.zeros(self._options.max_hash_slot_num, np.int32)
+        with self._open() as opened:
+            for first, entries in self._chunks(opened):
+                yield from self._rows(first, entries, slots)
+            rest = self._position(self._end)
+            for begin, data in opened.filled_behind(self._end):
+                filled = data.rstrip(b"\0")
+                if filled:
+                    yield Run(NOT_COUNTED, begin, len(filled))
+                    rest = begin + len(filled)
+        if rest < self._file.size:
+            yield Run(EMPTY, rest, self._file.size - rest)
+
+    def _open(self) -> AbstractContextManager[OpenIndexFile]:
+        return open_index_file(self._file.path, self._options.max_hash_slot_num)
+
+    def _chunks(self, opened: OpenIndexFile) -> Iterator[tuple[int, Units]]:
+        for first in range(1, self._end, ENTRIES_AT_ONCE):
+            yield first, opened.entries(first, min(ENTRIES_AT_ONCE, self._end - first))
+
+    def _rows(self, first: int, entries: Units, slots: Units) -> Iterator[Rows]:
+        """The entries by verdict: the chain of one that is bad goes on elsewhere than where its slot was before."""
+        hashes = entries["key_hash"].astype(np.int32)
+        previous = np.empty(len(hashes), np.int32)
+        chain_entries(slots, hashes, first, previous)
+        is_bad = previous != entries["previous"]
+        numbers = np.arange(first, first + len(entries))
+        chosen = self._chosen.rows(entries)
+        edges = [0, *(np.flatnonzero(np.diff(is_bad)) + 1).tolist(), len(is_bad)]
+        for begin, end in pairwise(edges):
+            verdict = BAD_CHAIN if is_bad[begin] else ENTRY_VERDICT
+            part = slice(begin, end)
+            rows = chosen[part]
+            some, which = entries[part][rows], numbers[part][rows]
+            expected = previous[part][rows].tolist() if verdict == BAD_CHAIN else [None] * len(some)
+            columns = [
+                which.tolist(),
+                [self._position(number) for number in which.tolist()],
+                [verdict] * len(some),
+                some["key_hash"].tolist(),
+                (some["key_hash"] % len(slots)).tolist(),
+                some["physical_offset"].tolist(),
+                some["time_diff"].tolist(),
+                some["previous"].tolist(),
+                expected,
+            ]
+            yield Rows(verdict, columns, some.nbytes)
+
+    def _position(self, number: int) -> int:
+        return entry_at(number, self._options.max_hash_slot_num)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# A file of a ConsumeQueue or of a BatchConsumeQueue: what it is, and its entries.
+
+_KINDS = (ENTRY_VERDICT, PRE_BLANK, EMPTY, BAD_ENTRY)
+
+
+class QueueFileDump:
+    """A file of a ConsumeQueue, or of a BatchConsumeQueue."""
+
+    def __init__(self, file: DumpedFile, chosen: EntryRange) -> None:
+        self._file, self._chosen = file, chosen
+        self._is_batch = file.kind is FileKind.BATCH_CONSUME_QUEUE
+        self._unit = BATCH_ENTRY if self._is_batch else ENTRY
+        self._first = (file.file_from_offset or 0) // self._unit.itemsize
+
+    @property
+    def names(self) -> list[str]:
+        """The columns of an entry; in a ConsumeQueue's file its number is its queue offset."""
+        more = ["store_time", "store_timestamp", "msg_base_offset", "batch_size", "compacted_offset", "reserved"]
+        names = ["entry" if self._is_batch else "queue_offset", "position", "verdict", "physical_offset", "msg_size"]
+        return [*names, "tags_code", "tags_code_hex", *(more if self._is_batch else ["ext_address"])]
+
+    def header(self) -> dict[str, Any]:
+        """What the file is, how many entries of each verdict it has, and where their records lie."""
+        counts: Counter[str] = Counter()
+        low, high = None, None
+        for _, units in units_of_file(self._file.path, self._unit):
+            kinds = self._kinds(units)
+            counts.update({name: int(np.count_nonzero(kinds == number)) for number, name in enumerate(_KINDS)})
+            offsets = units["physical_offset"][kinds == 0]
+            if len(offsets):
+                low = int(offsets.min()) if low is None else min(low, int(offsets.min()))
+                high = int(offsets.max()) if high is None else max(high, int(offsets.max()))
+        return {
+            **file_fields(self._file),
+            "first_entry" if self._is_batch else "first_queue_offset": self._first,
+            "entries": counts[ENTRY_VERDICT],
+            "pre_blank": counts[PRE_BLANK],
+            "empty": counts[EMPTY],
+            "bad": counts[BAD_ENTRY],
+            "bytes_behind_the_last_unit": self._file.size % self._unit.itemsize,
+            "min_physical_offset": low,
+            "max_physical_offset": high,
+        }
+
+    def parts(self) -> Parts:
+        """The entries in order; pre-blank and empty ones as runs."""
+        yield from merged(self._parts())
+
+    def _kinds(self, units: Units) -> np.ndarray[Any, Any]:
+        """The verdict on each unit, as its place in `_KINDS`."""
+        is_empty = ~units.view(np.uint8).reshape(len(units), -1).any(axis=1)
+        kinds = np.where(is_written(units), 0, np.where(is_empty, 2, 3))
+        return kinds if self._is_batch else np.where(is_pre_blank(units), 1, kinds)
+
+    def _parts(self) -> Parts:
+        for number, units in units_of_file(self._file.path, self._unit):
+            kinds = self._kinds(units)
+            edges = [0, *(np.flatnonzero(np.diff(kinds)) + 1).tolist(), len(kinds)]
+            for begin, end in pairwise(edges):
+                verdict, at = _KINDS[kinds[begin]], number + begin
+                if verdict in (PRE_BLANK, EMPTY):
+                    size = self._unit.itemsize
+                    more = {self.names[0]: self._first + at}
+                    yield Run(verdict, at * size, (end - begin) * size, end - begin, more)
+                else:
+                    numbers = np.arange(at, number + end)
+                    chosen = self._chosen.rows(units[begin:end])
+                    yield self._rows(verdict, numbers[chosen], units[begin:end][chosen])
+
+    def _rows(self, verdict: str, numbers: np.ndarray[Any, Any], units: Units) -> Rows:
+        codes = units["tags_code"].tolist()
+        columns = [
+            (numbers + self._first).tolist(),
+            (numbers * self._unit.itemsize).tolist(),
+            [verdict] * len(units),
+            units["physical_offset"].tolist(),
+            units["msg_size"].tolist(),
+            codes,
+            [hexadecimal(code) for code in codes],
+        ]
+        if self._is_batch:
+            times = units["store_timestamp"].tolist()
+            rest = [units[name].tolist() for name in self.names[-4:]]
+            columns += [[time_text(time) for time in times], times, *rest]
+        else:
+            columns.append([code if is_ext_addr(code) else None for code in codes])
+        return Rows(verdict, columns, units.nbytes)

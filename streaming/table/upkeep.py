@@ -1,0 +1,157 @@
+"""`reput table optimize`, `vacuum` and `repair`: by hand the upkeep that a `tail` does beside its work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyspark.sql import SparkSession
+
+from reput.sinks.table.delta_table import DeltaTable
+from reput.sinks.table.file_list import FileList, log_errors
+from reput.sinks.table.location import TableLocation
+from reput.sinks.table.log_cleanup import LOG_KEPT, Cleaning, cleaning
+from reput.sinks.table.log_damage import log_damage
+from reput.sinks.table.message_file import TABLE_SCHEMA
+from reput.sinks.table.refusal import output_errors
+from reput.sinks.table.storage import table_storage
+from reput.sinks.table.table_state import TableState
+from reput.sinks.table.upkeep import TableUpkeep
+from reput.source.errors import OptionError, output_error_of
+from reput.source.rows.message_schema import LATER_NAMES, spark_schema
+from reput.streaming.config.run_options import SparkOptions
+from reput.streaming.output.paths import check_table
+from reput.streaming.spark.session import TAIL_SETTINGS, end_session, start_session, temporary_log_file
+from reput.streaming.table.report import OptimizeReport, RepairReport, VacuumReport
+
+# ----------------------------------------------------------------------------------------------------------------------
+# `reput table optimize`: by hand the merges that a `tail` does beside its work; and the session that needs.
+
+# Commits are made by the driver; Spark itself has little to do.
+_MASTER = "local[1]"
+
+
+@contextmanager
+def table_session(
+    command: str, options: SparkOptions, table: TableLocation, *, verbose: bool
+) -> Iterator[SparkSession]:
+    """A session for commits to `table`; `verbose` leaves Spark's messages on the terminal. Errors: `start_session`."""
+    spark_log = None if verbose else temporary_log_file()
+    spark = start_session(
+        command,
+        master=_MASTER,
+        driver_memory=options.driver_memory,
+        log_file=spark_log,
+        settings=TAIL_SETTINGS,
+        table=table,
+    )
+    try:
+        yield spark
+    finally:
+        end_session(spark)
+
+
+def existing_table(spark: SparkSession, path: TableLocation) -> DeltaTable:
+    """The message table at `path`, which must be there and stays as it is; errors as ``check_table``."""
+    check_table(path)
+    return DeltaTable(spark, path.resolve(), spark_schema(TABLE_SCHEMA), later=LATER_NAMES)
+
+
+def brokers_of(state: TableState, broker: str | None) -> tuple[str, ...]:
+    """The brokers with files of their own in a table, or `broker` alone; raises OptionError if it has none."""
+    found = sorted({file.broker for file in state.files if file.broker is not None and file.is_own})
+    if broker is None:
+        return tuple(found)
+    if broker not in found:
+        raise OptionError(f"--broker {broker}: no file of {state.path} has rows of that broker alone")
+    return (broker,)
+
+
+def optimize(spark: SparkSession, path: TableLocation, broker: str | None) -> OptimizeReport:
+    """Merge and sort the files of `broker`, or of each, until nothing is due.
+
+    Killed at any moment, the merges that were committed stay, and the same command does the rest.
+
+    Raises
+    ------
+    OptionError
+        The broker has no files.
+    OutputError
+        The table cannot be read, or not be written by reput.
+    TransientError
+        Other writers committed first again and again, or the disk is full.
+    """
+    table = existing_table(spark, path)
+    before = TableState(table.path)
+    names, merges = brokers_of(before, broker), 0
+    for name in names:
+        with log_errors(table.path), output_errors(f"{table.path} cannot be tidied", table.path):
+            merges += TableUpkeep(table, name, 0).to_the_end().merges
+    after = TableState(table.path)
+    return OptimizeReport(
+        *(names, merges, len(before.files), len(after.files), before.size_bytes, after.size_bytes, after.version)
+    )
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# `reput table vacuum`: by hand, and without Spark, what a `tail` removes beside its work.
+
+# Another cleaning of the same table, as a `tail` does, may remove a file while this one looks for what can go.
+_ATTEMPTS = 3
+
+
+def vacuum(path: TableLocation, versions_kept: int, *, dry_run: bool) -> VacuumReport:
+    """Remove what the last `versions_kept` versions do not need, and orphans; with `dry_run` only look for it.
+
+    Killed at any moment, every version that is kept can still be read, and the same command does the rest. A `tail` may
+    write the table meanwhile.
+
+    Raises
+    ------
+    OutputError
+        The table cannot be read, or a file cannot be removed.
+    """
+    check_table(path)
+    state = TableState(path)
+    keeps_log = LOG_KEPT in state.metadata.configuration
+    found = _cleaning(state, versions_kept, with_commits=not keeps_log)
+    if not dry_run:
+        found.carry_out()
+    return VacuumReport(found.commits, len(found.data_files), len(found.orphans), found.size_bytes, keeps_log)
+
+
+def _cleaning(state: TableState, versions_kept: int, *, with_commits: bool) -> Cleaning:
+    for attempt in range(_ATTEMPTS):
+        with log_errors(state.path):
+            try:
+                return cleaning(state.storage, state.version, versions_kept, with_commits=with_commits)
+            except FileNotFoundError:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+    raise AssertionError
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# `reput table repair`: another checkpoint in place of one that is damaged or gone, without Spark.
+
+
+def repair(path: TableLocation) -> RepairReport:
+    """Set damaged checkpoints aside, and write one by the commits. Killed at any moment, the same command finishes.
+
+    Raises
+    ------
+    OutputError
+        Commits are missing or damaged, and nothing was changed; or the log cannot be written.
+    """
+    check_table(path)
+    storage = table_storage(path)
+    try:
+        damage = log_damage(storage)
+        if damage is None:
+            return RepairReport((), FileList(path).version, written=False)
+        if not damage.to_set_aside:
+            raise damage.error(storage)
+        damage.repair(storage)
+    except OSError as error:
+        raise output_error_of(error)(f"{path}: the table's log cannot be repaired: {error}", file=path) from error
+    return RepairReport(damage.to_set_aside, FileList(path).write_checkpoint(), written=True)
