@@ -2,8 +2,8 @@
 
 The walk makes a record's entry and keys as it passes (``piece_kernels``), and keeps nothing else of it. The driver sees
 one block for each queue and piece, not the entries. What few stores need besides (``LogicNeeds.is_plain``) is added
-from the records' columns (``piece_additions``). A piece ends with its range, or when it has collected `PIECE_BYTES`:
-keys can take ten times the size of their records.
+from the records' columns (``ext_units``, ``further_queues``). A piece ends with its range, or when it has collected
+`PIECE_BYTES`: keys can take ten times the size of their records.
 """
 
 from __future__ import annotations

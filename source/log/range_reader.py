@@ -5,7 +5,8 @@ There is one walk, and two ways to end it. `scan_windows` looks for where the go
 it before is an error.
 
 Damage in the middle of the log is passed over where that is asked for, the same bytes whatever the range: where the log
-goes on is a function of the segment (``resync``, ``broker_skip``), and ranges are never cut inside a damaged one.
+goes on is a function of the segment (``segment_scan``, ``broker_goes_on_at``), and ranges are never cut inside a
+damaged one.
 """
 
 from __future__ import annotations

@@ -169,15 +169,16 @@ def _fill(descriptor: int, file: MappedFile, buffer: Bytes, size: int, start: in
 # Where the log goes on behind a damaged record: a function of the segment's bytes and of nothing else.
 #
 # 1. A record whose physical offset and lengths are right (what is wrong is its topic, a checksum or a number in its
-# properties) ends where its lengths say. 2. Any other record gives its end more than once: by its total size and by the
-# sum of its lengths; under DLedger also by    the two sizes in its entry's header. An end is *proven* when a good
-# record or the blank stands there; the nearest    proven one counts. Good records before it count more, if they follow
-# each other up to it without a gap: then a wrong    size leads that far. Without such a row, whatever looks like a
-# record before the proven end belongs to the body. 3. Without a proven end, the log goes on at the next good record
-# that is followed by something a log has behind a    record: a further good record, the blank, nothing but zeros, or a
-# damaged record that still has its magic code or its    physical offset. A record with anything else behind it may
-# belong to a damaged one's body. 4. Without such a record, nothing in this segment shows where the log goes on; the
-# next segment begins with a record.
+#    properties) ends where its lengths say.
+# 2. Any other record gives its end more than once: by its total size and by the sum of its lengths; under DLedger also
+#    by the two sizes in its entry's header. An end is *proven* when a good record or the blank stands there; the
+#    nearest proven one counts. Good records before it count more, if they follow each other up to it without a gap:
+#    then a wrong size leads that far. Without such a row, whatever looks like a record before the proven end belongs to
+#    the body.
+# 3. Without a proven end, the log goes on at the next good record that is followed by something a log has behind a
+#    record: a further good record, the blank, nothing but zeros, or a damaged record that still has its magic code or
+#    its physical offset. A record with anything else behind it may belong to a damaged one's body.
+# 4. Without such a record, nothing in this segment shows where the log goes on; the next segment begins with a record.
 #
 # A good record is one whose magic code, own physical offset, lengths and checksums are all right. Two cases are
 # mistaken for what they look like. A row of records inside a body, made for exactly their offsets, looks like records

@@ -7,9 +7,9 @@ from typing import Final
 
 #: The run ends with CorruptRecordError.
 STOP: Final = "stop"
-#: The damaged range is left out and recorded; see ``resync`` for where it ends.
+#: The damaged range is left out and recorded; see ``segment_scan`` for where it ends.
 QUARANTINE: Final = "quarantine"
-#: The range that a broker's replay leaves out is left out and recorded; see ``broker_skip``.
+#: The range that a broker's replay leaves out is left out and recorded; see ``broker_goes_on_at``.
 BROKER: Final = "broker"
 
 #: How many bytes of a damaged range are kept.

@@ -1,7 +1,7 @@
 """Sizes of files, as the settings say and as the files of a store or an output have them.
 
 Where all files of a kind have another size, the settings are another broker's, or were forgotten
-(``source.segments.file_sizes``). Commands that only read go by the files then, and say so in a line; commands that
+(``source.log.file_sizes``). Commands that only read go by the files then, and say so in a line; commands that
 write are refused.
 """
 

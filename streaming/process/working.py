@@ -1,6 +1,6 @@
 """A line on a terminal that says how long a command has been at work, and how much of it is done.
 
-Another process writes the line: a thread would keep this process from being forked (``process_tasks``), and a signal
+Another process writes the line: a thread would keep this process from being forked (``task_session``), and a signal
 would interrupt libraries.
 """
 

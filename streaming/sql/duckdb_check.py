@@ -1,7 +1,7 @@
 """Check that a statement only reads the table `messages`, on DuckDB's own parse of it, before anything is run.
 
 DuckDB gives its parse of a query as JSON, and of nothing but a query. The whole of it is walked, and each node, name
-and function in it must be one that ``duckdb_allowed`` names.
+and function in it must be one that is allowed below.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Check that a statement only reads the table `messages`, on Spark's own parse of it, before anything is run.
 
 Spark runs a command while it makes its DataFrame, and a write may occur anywhere in a statement. So the whole parsed
-plan is walked, with every field of every node, and each must be of a kind that ``spark_allowed`` names. Afterwards that
+plan is walked, with every field of every node, and each must be of a kind that is allowed below. Afterwards that
 very plan is run, not the text again.
 """
 
