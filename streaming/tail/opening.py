@@ -42,13 +42,14 @@ from reput.streaming.process.failures import text_of
 from reput.streaming.process.interruption import at_work_for, broker_of_thread
 from reput.streaming.spark.sessions import Sessions
 from reput.streaming.status.progress import ProgressReporter
-from reput.streaming.tail.batch_reading import SmallBatches, plan_without_code, ranges_between, stream_ranges
+from reput.streaming.tail.batch_reading import SmallBatches
 from reput.streaming.tail.batch_upkeep import BatchUpkeep
 from reput.streaming.tail.clean_consume_queue import CleanConsumeQueueService
 from reput.streaming.tail.log_continuity import LogContinuity
 from reput.streaming.tail.logic_dispatch import LogicDispatch
 from reput.streaming.tail.logic_output import LogicOutput
 from reput.streaming.tail.micro_batch import BatchGate, BatchSizes, Dispatch, StoppedBetweenBatchesError
+from reput.streaming.tail.ranges import plan_without_code, ranges_between, stream_ranges
 from reput.streaming.tail.spark_progress import SparkProgress
 from reput.streaming.tail.table_dispatch import TableDispatch
 from reput.streaming.tasks.executors import check_executors, files_to_look_at, runs_elsewhere

@@ -49,11 +49,12 @@ from reput.streaming.spark.sessions import Sessions
 from reput.streaming.spark.warm_up import small_record, write_small_log
 from reput.streaming.status.batch_report import duration_text
 from reput.streaming.status.progress import ProgressReporter
-from reput.streaming.tail.batch_reading import is_first_small, no_ranges, ranges_between, read_ranges
+from reput.streaming.tail.batch_reading import is_first_small, read_ranges
 from reput.streaming.tail.log_continuity import BadEndWatch
 from reput.streaming.tail.logic_output import LogicOutput
 from reput.streaming.tail.micro_batch import StoppedBetweenBatchesError
 from reput.streaming.tail.opening import OpenQuery, QueryOpener, check_shared
+from reput.streaming.tail.ranges import no_ranges, ranges_between
 from reput.streaming.tail.supervisor import Causes, Retry, SupervisedQuery
 
 _log = logging.getLogger("reput")

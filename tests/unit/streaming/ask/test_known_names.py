@@ -55,7 +55,10 @@ ASK = ("--table", "TABLE", "--store", "STORE")
         (["ask", "unconsumed", "--group", "biling", *ASK], "; is billing meant?"),
         (["ask", "lag", "--group", "BILLING", *ASK], "is billing meant?"),
         (["ask", "dead-letters", "--group", "biling", "--table", "TABLE"], "in the table; is billing meant?"),
-        (["ask", "dead-letters", "--group", "xyz", "--table", "TABLE"], "give --store to look in the broker's configuration"),
+        (
+            ["ask", "dead-letters", "--group", "xyz", "--table", "TABLE"],
+            "give --store to look in the broker's configuration",
+        ),
         (["ask", "retries", "--group", "xyz", *ASK], "no consumer group is called xyz"),
         (["ask", "gaps", "--topic", "Order", *ASK], "no topic is called Order in the table and"),
         (["ask", "lag", "--topic", "Order", *ASK], "is Orders meant?"),
