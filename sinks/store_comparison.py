@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from reput.sinks.files.file_system import data_extents
+from reput.sinks.files.sparse_file import data_extents
 from reput.sinks.files.store_path import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX, STORE_CHECKPOINT
 from reput.sinks.findings import Difference, Findings
 from reput.sinks.formats.batch_consume_queue import BATCH_ENTRY

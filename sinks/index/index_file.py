@@ -8,7 +8,7 @@ import numpy as np
 
 from reput.sinks.dispatch.entries import KeyEntries
 from reput.sinks.files.durable_file import DurableFiles, remove_scratch, write_scratch
-from reput.sinks.files.file_system import data_extents
+from reput.sinks.files.sparse_file import data_extents
 from reput.sinks.files.store_path import index_file
 from reput.sinks.formats.index_file import (
     ENTRY,

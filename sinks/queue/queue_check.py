@@ -13,7 +13,8 @@ from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts
 from reput.sinks.dispatch.entries import ExtUnits, QueueEntries
 from reput.sinks.dispatch.piece_entries import PieceEntries
 from reput.sinks.dispatch.runs import run_of
-from reput.sinks.files.file_system import data_extents, names_in
+from reput.sinks.files.file_system import names_in
+from reput.sinks.files.sparse_file import data_extents
 from reput.sinks.files.store_path import consume_queue_ext_directory
 from reput.sinks.findings import FIRST_MAX, Difference, Findings
 from reput.sinks.formats.consume_queue import PRE_BLANK, is_pre_blank

@@ -384,7 +384,6 @@ def system(
     faulty = FaultyOs(disk, fault, Random(seed))
     with (
         mock.patch.multiple(durable_file, os=faulty, ThreadPoolExecutor=OneThread, **constants),
-        mock.patch.object(durable_file, "os", faulty),
         mock.patch.multiple(file_system, os=faulty, is_synced_whole=lambda _: is_synced_whole, _sync=faulty.syncfs),
     ):
         try:
