@@ -10,7 +10,6 @@ import logging
 from dataclasses import dataclass
 
 from reput.sinks.files.store_path import consume_queue_directory
-from reput.sinks.filter.consumer_filter import ConsumerFilters
 from reput.source.errors import SinkError
 from reput.source.record.message_properties import SCHEDULE_TOPIC, parse_long
 
@@ -112,43 +111,3 @@ def _java_split(text: str) -> list[str]:
     while fields and not fields[-1]:
         fields.pop()
     return fields
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# What tasks compute of a record for queues and index.
-
-
-@dataclass(frozen=True)
-class LogicNeeds:
-    """Which effects of a record are wanted.
-
-    Attributes
-    ----------
-    index_tags
-        Also the key ``topic#T#tags`` of 5.4.0 and later.
-    multi_dispatch
-        How messages go to further queues; None for ``enableMultiDispatch=false``.
-    ext
-        What a ConsumeQueueExt unit holds, for each entry.
-    filters
-        The subscriptions that the unit's bitmap is made of; None for no bitmaps.
-    batch_topics
-        Topics (UTF-8) with a BatchConsumeQueue; their records get no ConsumeQueue entry.
-    arrivals
-        Whether to count arrivals; see ``arrival``.
-    """
-
-    consume_queue: bool = True
-    index: bool = True
-    index_tags: bool = False
-    multi_dispatch: MultiDispatch | None = None
-    ext: bool = False
-    filters: ConsumerFilters | None = None
-    batch_topics: frozenset[bytes] = frozenset()
-    arrivals: bool = False
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether only ConsumeQueue entries and keys are wanted, each message to its own queue."""
-        more_entries = self.ext or self.batch_topics or self.multi_dispatch
-        return not (self.arrivals or (self.consume_queue and more_entries))

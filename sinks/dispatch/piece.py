@@ -17,7 +17,8 @@ import numpy as np
 
 from reput.sinks.dispatch import piece_kernels as kernels
 from reput.sinks.dispatch.arrival import QueueArrivals
-from reput.sinks.dispatch.multi_dispatch import LogicNeeds, MultiDispatch
+from reput.sinks.dispatch.logic_needs import LogicNeeds
+from reput.sinks.dispatch.multi_dispatch import MultiDispatch
 from reput.sinks.dispatch.runs import find_runs
 from reput.sinks.files.scratch import write_arrays
 from reput.sinks.filter.consumer_filter import ConsumerFilters

@@ -23,8 +23,9 @@ from reput.sinks.queue.batch_consume_queue import KIND as BATCH_KIND
 from reput.sinks.queue.batch_consume_queue import BatchConsumeQueue
 from reput.sinks.queue.consume_queue import KIND, ConsumeQueue, rounded_file_size
 from reput.sinks.queue.log_limits import LogLimits
+from reput.sinks.queue.queue_lives import QueueLives
 from reput.sinks.queue.queue_reader import QueueKind, QueueReader, Units
-from reput.sinks.queue.queue_sink import Append, Queue, QueueLives
+from reput.sinks.queue.queue_sink import Append, Queue
 from reput.source.arrays import Int64s, leading
 from reput.source.errors import SinkError
 from reput.source.log.mapped_file_queue import open_for_reading
@@ -35,7 +36,7 @@ from reput.source.log.store_layout import file_name, is_file_name
 #
 # An entry's number is its record's queue offset as long as the records of the queue run on, and only all records of the
 # queue show whether they do. So each range reports what it saw, and queues that do not run on are walked record by
-# record (``queue_walk``).
+# record (``QueueWalk``).
 
 KINDS = {kind.top: kind for kind in (KIND, BATCH_KIND)}
 

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from reput.sinks.table import digest_kernels as dk
 from reput.sinks.table.forgotten_rows import NONE_FORGOTTEN, ForgottenRows
 from reput.sinks.table.row_retention import NO_TIME, ExpiryLimits
-from reput.source.arrays import Bools, Int32s, Int64s
+from reput.source.arrays import Bools, Int64s
 from reput.source.log.segment_scan import Window
 from reput.source.rows.message_rows import MessageRows
 from reput.source.rows.message_schema import LATER_NAMES, MESSAGE_SCHEMA
@@ -62,12 +62,7 @@ def _digests(rows: pa.RecordBatch, names: Iterable[str]) -> Int64s:
         column, kind = _column(rows, name), MESSAGE_SCHEMA.field(name).type
         if column.null_count == len(column):
             continue
-        if pa.types.is_dictionary(column.type):  # its texts are few: each adds the same wherever it comes
-            terms = np.zeros(len(column.dictionary) + 1, np.uint64)
-            dk.add_column(_values(column.dictionary, kind), _SEEDS[name], terms[:-1])
-            total += terms[_codes(column)]
-        else:
-            dk.add_column(_values(column, kind), _SEEDS[name], total)
+        dk.add_column(_values(column, kind), _SEEDS[name], total)
     dk.finish(total)
     digests: Int64s = total.view(np.int64)
     return digests
@@ -100,16 +95,10 @@ def _numbers(column: pa.Array) -> Int64s:
     return numbers
 
 
-def _codes(column: pa.DictionaryArray) -> Int32s:
-    """The index of each value, -1 for null."""
-    indices = column.indices.fill_null(-1) if column.null_count else column.indices
-    codes: Int32s = indices.to_numpy().astype(np.int32, copy=False)
-    return codes
-
-
 def _of_texts(column: pa.Array) -> Int64s:
     if pa.types.is_dictionary(column.type):
-        found: Int64s = np.append(_of_texts(column.dictionary), dk.NULL)[_codes(column)]
+        codes = (column.indices.fill_null(-1) if column.null_count else column.indices).to_numpy()
+        found: Int64s = np.append(_of_texts(column.dictionary), dk.NULL)[codes]
         return found
     texts = column if pa.types.is_string(column.type) else column.cast(pa.string())
     _, ends, data = texts.buffers()

@@ -65,11 +65,11 @@ class RowsReader:
         with self.storage.open(file.name) as opened:
             known = pq.ParquetFile(opened)
             columns = [name for name in (*COLUMNS, "broker") if name in known.schema_arrow.names]
-            texts = [name for name in (*TEXT_COLUMNS, *_property_names(known)) if name in columns or "." in name]
+            texts = [name for name in TEXT_COLUMNS if name in columns]
             parquet = pq.ParquetFile(
                 opened, metadata=known.metadata, coerce_int96_timestamp_unit="us", read_dictionary=texts
             )
-            for batch in map(_without_views, _batches(parquet, columns)):
+            for batch in map(_without_views, parquet.iter_batches(_ROWS_AT_ONCE, columns=columns, use_threads=False)):
                 keep = self._is_of_broker(batch)
                 if file.kept is not None:
                     kept = file.kept[first : first + len(keep)]
@@ -102,18 +102,6 @@ class RowsReader:
             return np.zeros(batch.num_rows, np.bool_)
         equal = pc.fill_null(pc.equal(batch.column("broker").cast(pa.string()), self.broker), fill_value=False)
         return np.array(equal.to_numpy(zero_copy_only=False), np.bool_)
-
-
-def _property_names(file: pq.ParquetFile) -> list[str]:
-    """The path of the names of properties: they repeat, and are read in a third of the time as a dictionary."""
-    paths = (file.schema.column(at).path for at in range(len(file.schema)))
-    return [path for path in paths if path.startswith("properties.") and path.endswith(".key")]
-
-
-def _batches(file: pq.ParquetFile, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    """The rows, row group by row group: a dictionary inside of a map cannot change within a batch."""
-    for group in range(file.num_row_groups):
-        yield from file.iter_batches(_ROWS_AT_ONCE, row_groups=[group], columns=columns, use_threads=False)
 
 
 def _without_views(batch: pa.RecordBatch) -> pa.RecordBatch:

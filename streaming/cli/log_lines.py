@@ -18,8 +18,9 @@ from typing import Annotated, Final
 import typer
 
 from reput.source.printable import printable, printable_json
-from reput.streaming.process.interruption import broker_of_thread, query_of_thread
-from reput.streaming.process.process_log import STANDARD_ERROR, Allowance
+from reput.streaming.process.allowance import Allowance
+from reput.streaming.process.standard_streams import STANDARD_ERROR
+from reput.streaming.process.work_of_thread import broker_of_thread, query_of_thread
 from reput.streaming.process.working import clear
 
 _NAME: Final = "reput"

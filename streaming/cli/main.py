@@ -18,8 +18,9 @@ from typing import Any
 
 from reput.source.system import load_without_threads
 from reput.streaming.process import interruption, memory
-from reput.streaming.process.process_log import drop_output, hide_warnings, open_closed_streams
+from reput.streaming.process.python_warnings import hide_warnings
 from reput.streaming.process.run_directory import leave
+from reput.streaming.process.standard_streams import drop_output, open_closed_streams
 
 _SERVICE = "tail"
 

@@ -10,7 +10,7 @@ import typer
 from reput.source.system import SPARK, check_limits
 from reput.streaming.cli.app import app, run_or_fail, set_up_logging
 from reput.streaming.cli.options import DryRun, Json, SparkConfig, Table
-from reput.streaming.process.process_log import terminal_width
+from reput.streaming.process.standard_streams import terminal_width
 from reput.streaming.process.working import working
 
 table = app.group("table", "Describe, maintain and repair a message table.", no_args_is_help=True)

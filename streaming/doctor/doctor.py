@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import glob
-import itertools
-import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from reput.sinks.files.own_files import is_foreign
 from reput.sinks.files.store_lock import lock_holder
-from reput.sinks.files.store_path import ABORT, BATCH_CONSUME_QUEUE, CONSUME_QUEUE, INDEX, REPUT
-from reput.source.log.file_sizes import log_ends_full, row_of
-from reput.source.log.store_layout import COMMIT_LOG, no_commit_log
-from reput.source.record.damage import QUARANTINE
-from reput.streaming.config.broker import QUEUES_IN_BOTH, Version, broker_version, read_topics, unseen_queues
-from reput.streaming.config.pipeline import COMMAND_LINE, PipelineConfig
+from reput.sinks.files.store_path import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, INDEX
+from reput.source.log.store_layout import no_commit_log
+from reput.streaming.config.broker import QUEUES_IN_BOTH, Version, broker_version, unseen_queues
+from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.config.stored_sizes import (
     Forgotten,
     Kind,
@@ -27,245 +21,11 @@ from reput.streaming.config.stored_sizes import (
     misfits_at_start,
     way_out,
 )
+from reput.streaming.config.topics import read_topics
+from reput.streaming.doctor.advice import Advice, SettingsInDoubt, advise
 from reput.streaming.doctor.predict import no_start, predict
-from reput.streaming.doctor.prediction import Part, Prediction, Recovery
+from reput.streaming.doctor.prediction import Prediction, Recovery
 from reput.streaming.doctor.start_settings import RELEASES, V5, start_settings
-
-# ----------------------------------------------------------------------------------------------------------------------
-# What saves a store from what a broker would do with it: commands to be run as they stand, in this order.
-
-_QUARANTINE = f"onDamage={QUARANTINE}"
-# No rebuild over a hole is advised: it would move the entries behind it to other queue offsets.
-_RESTORE = "restore the segments that are missing from a copy or from a slave; then ask again"
-_OF_REBUILD = (Part.QUEUES, Part.DISPATCH, Part.NOTIFY, Part.REPLAY)
-_COPY = ".copy"
-
-
-@dataclass(frozen=True)
-class Advice:
-    """One step: what it is for, and the command; None where a person has to find the way."""
-
-    why: str
-    command: str | None = None
-
-
-@dataclass(frozen=True)
-class SettingsInDoubt:
-    """Settings that the store's files contradict, and the ``broker.conf`` that has the store's; None if not found."""
-
-    misfits: Sequence[Misfit]
-    conf: Path | None
-
-
-def advise(
-    found: Prediction,
-    config: PipelineConfig,
-    broker_conf: Path | None,
-    trusting: Prediction | None,
-    in_doubt: SettingsInDoubt | None = None,
-) -> tuple[Advice, ...]:
-    """What to do about a prediction; `trusting` is that for the store without its ``abort`` file, if it has one."""
-    steps = _Steps(config.store, broker_conf, config.origins.get("mappedFileSizeCommitLog") == COMMAND_LINE)
-    if found.is_harmless:
-        return ()
-    if in_doubt is not None:
-        # Nothing is advised that changes a file before the settings are right.
-        return tuple(steps.for_settings(in_doubt))
-    if found.obstacle is not None:
-        return tuple(steps.past_obstacle(found))
-    if found.lost.count:
-        return tuple(steps.for_lost_records(found, trusting))
-    if found.holes or found.missing_entries or found.last_is_missing:
-        return tuple(steps.for_missing_segments(found))
-    return tuple(steps.for_queues_and_index(found))
-
-
-@dataclass(frozen=True)
-class _Steps:
-    store: Path
-    broker_conf: Path | None
-    is_size_repeated: bool = False
-
-    def for_settings(self, in_doubt: SettingsInDoubt) -> Iterator[Advice]:
-        if in_doubt.conf is not None:
-            path = shlex.quote(str(in_doubt.conf))
-            command = f"reput doctor --store {shlex.quote(str(self.store))} --broker-conf {path}"
-            yield Advice("ask again with the store's own settings, before anything is changed", command)
-            return
-        yield Advice(
-            "leave the files as they are, and ask again with the --broker-conf that the store's broker is started with"
-        )
-        for misfit in in_doubt.misfits if self.broker_conf is not None else ():
-            if misfit.fits is not None:
-                values = " and ".join(f"{name}={value}" for name, value in misfit.fits.items())
-                yield Advice(f"or set {values} in {self.broker_conf}, if the broker was started with it before")
-
-    def past_obstacle(self, found: Prediction) -> Iterator[Advice]:
-        obstacle = found.obstacle
-        assert obstacle is not None
-        if obstacle.part is Part.QUEUES and obstacle.file is not None and self._is_foreign(Path(obstacle.file)):
-            yield self._move_away(Path(obstacle.file), "takes away what is no queue's file, and what a rebuild leaves")
-        elif found.holes and obstacle.part in _OF_REBUILD:
-            yield Advice(_RESTORE)
-        elif obstacle.part is Part.QUEUES:
-            # Where a start ends at the queues, nothing has looked into the log.
-            yield Advice(
-                "makes queues and index again from the log; damaged ranges of it are left out, and recorded",
-                self._rebuild(self.store, _QUARANTINE),
-            )
-        elif obstacle.part in (Part.DISPATCH, Part.NOTIFY):
-            yield Advice(
-                "makes queues and index again from the log, over what the broker fails at: nothing is left to dispatch",
-                self._rebuild(self.store, _QUARANTINE),
-            )
-            if obstacle.part is Part.NOTIFY:
-                yield Advice(
-                    "where no message with an entry follows that record, start once with longPollingEnable=false"
-                )
-        elif obstacle.part is Part.RECORD:
-            yield Advice("restore the segment from a copy or from a slave")
-        elif obstacle.part is Part.REPLAY:
-            yield Advice("restore the segment that is missing or damaged from a copy or from a slave")
-            yield Advice(
-                "or make queues and index again, so that nothing is left to replay",
-                self._rebuild(self.store, _QUARANTINE),
-            )
-        elif obstacle.file is not None and obstacle.size is not None and self._may_be_whole(Path(obstacle.file)):
-            yield Advice(
-                f"the only segment may be whole, and the setting another broker's: if {obstacle.size} bytes are what "
-                "the broker has, restore the segment from a copy"
-            )
-            sure = f"{self._ask_again().command} --option mappedFileSizeCommitLog={obstacle.size}"
-            yield Advice("or say so once more, to be told how the segment gets its size back", sure)
-            return
-        elif obstacle.file is not None and obstacle.size is not None:
-            yield self._copy()
-            yield Advice(
-                "gives the file its size, with zeros behind what it has; the log ends there then",
-                f"truncate -s {obstacle.size} {shlex.quote(obstacle.file)}",
-            )
-        elif obstacle.file is not None:
-            yield self._move_away(Path(obstacle.file), "takes away what is no file of the broker's")
-        yield self._ask_again()
-
-    def for_lost_records(self, found: Prediction, trusting: Prediction | None) -> Iterator[Advice]:
-        if found.holes:
-            yield self._copy()
-            yield Advice(_RESTORE)
-            return
-        heals = trusting is not None and trusting.starts and trusting.lost.count < found.lost.count
-        if not heals and (copy := _copy_with_queues(self.store)) is not None:
-            yield Advice(f"{copy} has every segment, with queues and an index of it: start the broker when you like")
-            return
-        yield self._copy()
-        if heals and trusting is not None:
-            # What a killed broker left of queues and index is not trusted, but made again.
-            yield Advice(
-                "makes queues and index again, of every good message",
-                self._rebuild(self.store, _QUARANTINE) + _yes(found),
-            )
-            yield Advice(
-                f"takes abort away: without it the broker's recovery begins at {_name(trusting.recovers_from)}, and "
-                f"loses {trusting.lost.count} messages",
-                shlex.join(["rm", "-f", str(self.store / ABORT)]),
-            )
-            yield self._ask_again()
-            return
-        copy, topic = _copy_of(self.store), next(iter(found.lost.topics))
-        yield Advice(
-            "gives the copy, which keeps all of the log, queues and an index of every good message",
-            self._rebuild(copy, _QUARANTINE),
-        )
-        yield Advice(
-            "finds them there, with --key, --msg-id or --queue-offset",
-            f"reput query --store {shlex.quote(str(copy))}{self._conf()} --topic {shlex.quote(topic)} --key KEY",
-        )
-
-    def for_missing_segments(self, found: Prediction) -> Iterator[Advice]:
-        yield Advice(_RESTORE)
-        if found.holes:
-            return
-        yield Advice(
-            "or, if they are gone for good, make queues and index again of what is left; the same command brings the "
-            "rest back once the segments are",
-            self._rebuild(self.store, *_options(found)) + _yes(found),
-        )
-        yield self._ask_again()
-
-    def for_queues_and_index(self, found: Prediction) -> Iterator[Advice]:
-        # An abort file goes only with a rebuild of all.
-        is_index_alone = found.recovery is Recovery.NORMAL and not found.short_queues
-        command = self._rebuild(self.store, *_options(found)) + (" --only index" if is_index_alone else "")
-        command += _yes(found)
-        yield Advice("makes them again from the log, in place, before the broker starts", command)
-        yield self._ask_again()
-
-    def _may_be_whole(self, segment: Path) -> bool:
-        """Whether nothing but the setting says that a segment was cut: it is the only one, and ends in zeros."""
-        row = row_of([segment.parent])
-        return len(row) == 1 and not self.is_size_repeated and not log_ends_full(row)
-
-    def _is_foreign(self, path: Path) -> bool:
-        return path.is_relative_to(self.store) and is_foreign(self.store, path.relative_to(self.store).parts)
-
-    def _rebuild(self, store: Path, *options: str) -> str:
-        return self._reput("rebuild", store) + "".join(f" --option {option}" for option in options)
-
-    def _reput(self, command: str, store: Path) -> str:
-        path = shlex.quote(str(store))
-        return f"reput {command} --store {path}{self._conf()} --output {path}"
-
-    def _conf(self) -> str:
-        return "" if self.broker_conf is None else f" --broker-conf {shlex.quote(str(self.broker_conf))}"
-
-    def _copy(self) -> Advice:
-        words = shlex.join(["cp", "-aT", "--sparse=always", str(self.store), str(_copy_of(self.store))])
-        return Advice("keeps all of it, before a broker cuts it", words)
-
-    def _move_away(self, path: Path, why: str) -> Advice:
-        target = _free(self.store.with_name(f"{self.store.name}.{path.name}"))
-        return Advice(why, shlex.join(["mv", str(path), str(target)]))
-
-    def _ask_again(self) -> Advice:
-        return Advice("then ask again", f"reput doctor --store {shlex.quote(str(self.store))}{self._conf()}")
-
-
-def _yes(found: Prediction) -> str:
-    """What a rebuild wants where the log's end has gone that queues or index were made from."""
-    return " --yes" if found.is_cut_back else ""
-
-
-def _options(found: Prediction) -> Iterator[str]:
-    """The options with which the log is read over what is damaged in it."""
-    if found.damaged_ranges:
-        yield _QUARANTINE
-
-
-def _copy_of(store: Path) -> Path:
-    return _free(store.with_name(f"{store.name}{_COPY}"))
-
-
-def _free(path: Path) -> Path:
-    """`path`, or with a number behind it where something has that name: no copy is written over."""
-    numbered = (path.with_name(f"{path.name}{number}") for number in itertools.count(2))
-    return path if not path.exists() else next(each for each in numbered if not each.exists())
-
-
-def _copy_with_queues(store: Path) -> Path | None:
-    """A copy of the store that an earlier advice made: with the log as it is, and with queues that reput made of it."""
-    log = _sizes(store)
-    copies = (path for path in sorted(store.parent.glob(f"{glob.escape(store.name)}{_COPY}*")) if path.is_dir())
-    return next((copy for copy in copies if (copy / REPUT).is_dir() and _sizes(copy).items() >= log.items()), None)
-
-
-def _sizes(store: Path) -> dict[str, int]:
-    directory = store / COMMIT_LOG
-    return {path.name: path.stat().st_size for path in directory.iterdir()} if directory.is_dir() else {}
-
-
-def _name(path: str | None) -> str:
-    return Path(path).name if path else "no segment"
-
 
 _OF_A_STORE = (CONSUME_QUEUE, BATCH_CONSUME_QUEUE, INDEX)
 

@@ -14,7 +14,7 @@ from reput.sinks.dispatch.piece_entries import PieceEntries
 from reput.sinks.dispatch.runs import Run
 from reput.sinks.formats.consume_queue import CQ_STORE_UNIT_SIZE, ENTRY, is_pre_blank
 from reput.sinks.queue.consume_queue import ConsumeQueue
-from reput.sinks.queue.queue_sink import QueueLives
+from reput.sinks.queue.queue_lives import QueueLives
 from reput.source.arrays import Int64s
 from reput.source.errors import SinkError
 from reput.source.kernels import record_kernels as rk

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from reput.sinks.dispatch.multi_dispatch import LogicNeeds
+from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.sinks.queue.consume_queue import rounded_file_size
 from reput.source.errors import OptionError
 from reput.source.log.broker_check import BrokerRules

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from reput.sinks.dispatch.batch import LogicBatch
-from reput.sinks.dispatch.multi_dispatch import LogicNeeds
+from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.sinks.dispatch.piece import PieceRow, QueueFilter, make_pieces
 from reput.sinks.files.durable_file import remove_scratch
 from reput.sinks.table.forgotten_rows import NONE_FORGOTTEN, ForgottenRows

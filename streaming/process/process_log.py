@@ -16,15 +16,11 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-import shutil
-import sys
 import threading
-import time
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Final
 
 from reput.source.printable import printable
 
@@ -176,70 +172,3 @@ def _whole_lines(descriptor: int) -> Iterator[bytes]:
             rest = rest[end:]
     if rest:
         yield rest
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# An allowance for what may happen often and is worth a line now and then: some at once, then one in a while.
-
-
-class Allowance:
-    """Allows `burst` at once; each is allowed again `renewed_after_s` seconds later, so at most one in that time."""
-
-    def __init__(self, burst: int, renewed_after_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock` is monotonic, in seconds."""
-        self._burst = float(burst)
-        self._renewed_after_s = renewed_after_s
-        self._clock = clock
-        self._left, self._asked_at = self._burst, clock()
-
-    def take(self) -> bool:
-        """Whether one more is allowed now."""
-        now = self._clock()
-        self._left = min(self._burst, self._left + (now - self._asked_at) / self._renewed_after_s)
-        self._asked_at = now
-        if self._left < 1.0:
-            return False
-        self._left -= 1.0
-        return True
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Standard output and its siblings: those that the caller closed are opened, and one that takes no more is let go.
-
-STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
-
-
-def open_closed_streams() -> None:
-    """Open those that the caller has closed: the next file would get the number of one, and with it what is printed."""
-    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= STANDARD_ERROR:
-        pass
-    os.close(descriptor)
-    sys.stdout = sys.stdout or open(STANDARD_OUTPUT, "w", closefd=False)  # noqa: SIM115
-    sys.stderr = sys.stderr or open(STANDARD_ERROR, "w", closefd=False)  # noqa: SIM115
-
-
-def terminal_width(out: TextIO) -> int | None:
-    """Return how many columns the terminal has that `out` writes to; None if it is not a terminal."""
-    return shutil.get_terminal_size().columns if out.isatty() else None
-
-
-def drop_output() -> None:
-    """Drop what Python still holds for a standard output that failed; Python would fail again with it at its end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Python's warnings are for who develops, and no user of a command sees one.
-
-#: The variable that tells a process of Python which warnings to print.
-WARNINGS = "PYTHONWARNINGS"
-
-
-def hide_warnings() -> None:
-    """Have Python print no warning, here and in processes that are started later: Spark's workers, the source's.
-
-    Whoever asks for them by ``PYTHONWARNINGS`` or an option of Python gets them.
-    """
-    if not sys.warnoptions:
-        warnings.simplefilter("ignore")
-        os.environ[WARNINGS] = "ignore"

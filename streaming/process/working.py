@@ -1,6 +1,6 @@
 """A line on a terminal that says how long a command has been at work, and how much of it is done.
 
-Another process writes the line: a thread would keep this process from being forked (``task_session``), and a signal
+Another process writes the line: a thread would keep this process from being forked (``process_tasks``), and a signal
 would interrupt libraries.
 """
 
@@ -18,7 +18,7 @@ from mmap import mmap
 from pathlib import Path
 
 from reput.source.system import end_with_parent
-from reput.streaming.process.process_log import STANDARD_ERROR, STANDARD_OUTPUT
+from reput.streaming.process.standard_streams import STANDARD_ERROR, STANDARD_OUTPUT
 
 _CLEAR = b"\r\x1b[K"
 _WITHOUT_CURSOR = ("dumb", "unknown")

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from reput.source.errors import EnvironmentSetupError
 from reput.streaming.process.jvm import connected
-from reput.streaming.process.process_log import WARNINGS
+from reput.streaming.process.python_warnings import WARNINGS
 from reput.streaming.process.submission import submit_gateway
 
 _EXTENSIONS, _PACKAGES = "spark.sql.extensions", "spark.jars.packages"

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from reput.sinks.dispatch import piece_kernels
-from reput.sinks.dispatch.multi_dispatch import LogicNeeds
+from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.sinks.dispatch.piece import Piece, QueueFilter
 from reput.sinks.formats.index_file import ENTRY_SIZE, put_entries
 from reput.source.kernels.batch_decoder import decode_records

@@ -23,9 +23,9 @@ from reput.source.errors import ReputError
 from reput.source.printable import counted
 from reput.streaming.output.log_end import LogEnd
 from reput.streaming.output.spark_checkpoint import LOGIC, TABLE
+from reput.streaming.process.allowance import Allowance
 from reput.streaming.process.failures import failure_of, one_line
 from reput.streaming.process.interruption import is_set_within
-from reput.streaming.process.process_log import Allowance
 from reput.streaming.status.batch_report import BatchReport, Lag, LogWatch, duration_text, findings, size_text
 from reput.streaming.status.judgement import Judgement, State, judge
 from reput.streaming.status.run_state import QueryPhase, QueryState, RunState

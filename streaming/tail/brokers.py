@@ -19,8 +19,9 @@ from rich.console import Console
 
 from reput.source.errors import TRY_AGAIN, ReputError
 from reput.streaming.process.failures import failure_of, one_line
-from reput.streaming.process.interruption import is_set_within, work_for
+from reput.streaming.process.interruption import is_set_within
 from reput.streaming.process.jvm import kill_jvm
+from reput.streaming.process.work_of_thread import work_for
 from reput.streaming.spark.sessions import Sessions
 from reput.streaming.status.progress import ProgressReporter, Screen, has_screen
 from reput.streaming.status.run_state import RunState

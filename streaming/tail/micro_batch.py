@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from reput.streaming.config.master import processes_of
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.output.spark_checkpoint import TABLE
-from reput.streaming.process.interruption import at_work_for
+from reput.streaming.process.work_of_thread import at_work_for
 from reput.streaming.status.batch_report import BatchReport
 
 #: Is told of each batch that was written.

@@ -39,7 +39,7 @@ from reput.streaming.output.spark_checkpoint import (
 )
 from reput.streaming.output.startup import aligned, recover_sinks
 from reput.streaming.process.failures import text_of
-from reput.streaming.process.interruption import at_work_for, broker_of_thread
+from reput.streaming.process.work_of_thread import at_work_for, broker_of_thread
 from reput.streaming.spark.sessions import Sessions
 from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail.batch_reading import SmallBatches

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
@@ -22,12 +19,9 @@ from reput.sinks.files.store_lock import StoreLock
 from reput.sinks.files.store_path import REPUT
 from reput.sinks.files.swap import finish_swap
 from reput.sinks.sink import Sink
-from reput.sinks.table.message_file import TableFileWriter
-from reput.sinks.table.storage import table_storage
 from reput.source.errors import OptionError, OutputError, ReputError
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
-from reput.source.system import take_memory
 from reput.streaming.config.made_for import check_made_for, record_in
 from reput.streaming.config.master import processes_of
 from reput.streaming.config.pipeline import PipelineConfig
@@ -43,19 +37,18 @@ from reput.streaming.process import memory
 from reput.streaming.process.failures import is_passing, jvm_death
 from reput.streaming.process.interruption import StopFlag
 from reput.streaming.process.jvm import has_jvm_died
-from reput.streaming.process.run_directory import run_directory
 from reput.streaming.spark.job import Beside, start_workers
 from reput.streaming.spark.sessions import Sessions
-from reput.streaming.spark.warm_up import small_record, write_small_log
 from reput.streaming.status.batch_report import duration_text
 from reput.streaming.status.progress import ProgressReporter
-from reput.streaming.tail.batch_reading import is_first_small, read_ranges
+from reput.streaming.tail.batch_reading import is_first_small
 from reput.streaming.tail.log_continuity import BadEndWatch
 from reput.streaming.tail.logic_output import LogicOutput
 from reput.streaming.tail.micro_batch import StoppedBetweenBatchesError
 from reput.streaming.tail.opening import OpenQuery, QueryOpener, check_shared
-from reput.streaming.tail.ranges import no_ranges, ranges_between
+from reput.streaming.tail.rehearsal import rehearse, rehearse_planning
 from reput.streaming.tail.supervisor import Causes, Retry, SupervisedQuery
+from reput.streaming.tail.time_of_day import TimeOfDay
 
 _log = logging.getLogger("reput")
 
@@ -334,88 +327,3 @@ class Tail:
             if latest is not None:
                 words = self._bad_end.note(name, int(latest["physicOffset"]), latest.get("badEnd"))
                 self._reporter.state.on_bad_end(name, words)
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Work that the first micro-batch would otherwise wait for, done while Spark starts its query.
-#
-# The first job of a session takes half a second longer than later ones: Spark loads and compiles what such jobs need,
-# and every core starts its workers. A first micro-batch that needs no job waits for none of that, and a start has no
-# processor to spare: then only what plans it is started.
-
-_SEGMENT_BYTES = 64 * 1024
-# What a range of 256 MiB with small records takes, see `take_memory`.
-_BLOCKS, _BLOCKS_WITH_TABLE = 1, 3
-
-
-def rehearse_planning(spark: SparkSession) -> None:
-    """Have Spark start the Python processes with which it plans a read; no job runs."""
-    no_ranges(spark).rdd.getNumPartitions()
-
-
-def rehearse(spark: SparkSession, task: RangeTask, broker: str, *, with_table: bool, is_far_behind: bool) -> None:
-    """Read a log of one record per core with `task`, and `with_table` write files of a table from it.
-
-    If the first batch `is_far_behind` the log's end, the workers also take the memory that full ranges need. All files
-    are in this run's directory, which only the processes of this machine see, and are gone on return.
-    """
-    decode = replace(task.decode, check_crc=False)
-    with _small_log(spark.sparkContext.defaultParallelism) as options:
-        writer = None
-        if with_table:
-            table = Path(options["path"]).with_name("messages")
-            writer = TableFileWriter(table_storage(table), broker, 0, decode)
-        task = replace(task, decode=decode, file_writer=writer)
-        prepare = partial(take_memory, _BLOCKS_WITH_TABLE if with_table else _BLOCKS) if is_far_behind else None
-        ranges = ranges_between(spark, options)
-        # A core has two workers, one that gives a task its range and one that reads it, and they take turns.
-        for _ in range(2):
-            read_ranges(ranges, task, prepare)
-
-
-@contextmanager
-def _small_log(records: int) -> Iterator[dict[str, Any]]:
-    """A log in this run's directory for the length of a ``with`` block, as the source's options: a range a record."""
-    with tempfile.TemporaryDirectory(dir=run_directory(), prefix="rehearsal-") as directory:
-        commit_log = Path(directory, "commitlog")
-        write_small_log(commit_log, _SEGMENT_BYTES, records)
-        yield {
-            "path": commit_log,
-            "mappedFileSizeCommitLog": _SEGMENT_BYTES,
-            "maxBytesPerPartition": len(small_record()),
-            "tailGuardMs": 0,
-        }
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Whether the time of day was set back, measured against a clock that nobody sets.
-#
-# Spark's trigger waits until a time of day. Where somebody, or a time server, sets that back while it waits, or while a
-# micro-batch runs, it waits for as much longer: for days, without a word. A query that is started anew begins to wait
-# anew. Nothing waits longer because the time was set forwards, or because the machine was suspended.
-
-#: What is less is waited for: a query that is opened again stands still for about as long.
-NOTICED_FROM_S: Final = 1.0
-
-
-class TimeOfDay:
-    """Compares the time of day with a monotonic clock, both in seconds, from the moment when it is made."""
-
-    def __init__(
-        self, time_of_day: Callable[[], float] = time.time, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._time_of_day = time_of_day
-        self._clock = clock
-        self._ahead_at_least = self._ahead()[0]
-
-    def set_back_by(self) -> float:
-        """By how many seconds the time was set back since the last look; 0.0 if by less than `NOTICED_FROM_S`."""
-        least, most = self._ahead()
-        by = self._ahead_at_least - most
-        self._ahead_at_least = least
-        return by if by >= NOTICED_FROM_S else 0.0
-
-    def _ahead(self) -> tuple[float, float]:
-        """How far the time of day is ahead of the clock: at least and at most, since a thread may rest between both."""
-        before, now, after = self._clock(), self._time_of_day(), self._clock()
-        return now - after, now - before

@@ -1,4 +1,4 @@
-"""Running tasks side by side, in this process or as Spark's tasks; see also ``task_session``."""
+"""Running tasks side by side, in this process or as Spark's tasks; see also ``process_tasks``."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ from reput.sinks.abort_file import LeftBy, abort_left_by
 from reput.sinks.checkpoint_check import check_checkpoint
 from reput.sinks.dispatch.batch import LogicBatch
 from reput.sinks.dispatch.entries import KeyEntries
-from reput.sinks.dispatch.multi_dispatch import LogicNeeds
+from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.sinks.dispatch.piece import QueueFilter, make_pieces
 from reput.sinks.dispatch.piece_entries import PieceEntries
 from reput.sinks.files.durable_file import DurableFiles
@@ -58,6 +58,7 @@ from reput.sinks.index.index_check import (
 )
 from reput.sinks.index.index_reader import IndexReader
 from reput.sinks.index.index_sink import IndexSink
+from reput.sinks.manifest import FileDigest, StoreFile, digest_file
 from reput.sinks.queue.batch_consume_queue import BatchConsumeQueueSink, queues_of_wrong_kind
 from reput.sinks.queue.consume_queue import ConsumeQueueSink
 from reput.sinks.queue.log_limits import LogLimits
@@ -72,7 +73,6 @@ from reput.sinks.queue.queue_check import (
     compare_queues,
     queues_of,
 )
-from reput.sinks.store_comparison import FileDigest, StoreFile, digest_file
 from reput.sinks.table.forgotten_rows import NONE_FORGOTTEN, ForgottenRows
 from reput.sinks.table.record_digest import RecordRows, StretchSums
 from reput.source.errors import DataLossError, OutputError

@@ -1,5 +1,4 @@
 import java.lang.reflect.Field;
-import java.nio.ByteBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -14,7 +13,6 @@ import org.apache.rocketmq.common.MixAll;
 import org.apache.rocketmq.common.ServiceThread;
 import org.apache.rocketmq.store.CommitLogDispatcher;
 import org.apache.rocketmq.store.DefaultMessageStore;
-import org.apache.rocketmq.store.GetMessageResult;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 
 /**
@@ -25,8 +23,6 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
  */
 public final class Recovery {
     private static final int POLL_MS = 5;
-    private static final int PULLED_MAX = 1000;
-    private static final int QUEUE_OFFSET_POSITION = 20;
     private static final ExecutorService CLOSERS = Executors.newCachedThreadPool();
 
     private Recovery() {}
@@ -88,7 +84,6 @@ public final class Recovery {
             "first_dispatched", dispatched.first,
             "last_dispatched", dispatched.last,
             "queues", queues(store),
-            "pulled", started ? pulled(store) : new TreeMap<>(),
             "files", files(config));
         if (started) {
             CLOSERS.submit(store::shutdown);
@@ -113,31 +108,6 @@ public final class Recovery {
         TreeMap<String, Object> found = new TreeMap<>();
         store.getConsumeQueueTable().forEach((topic, queues) ->
             queues.forEach((id, queue) -> found.put(topic + "-" + id, queue.getMaxOffsetInQueue())));
-        return found;
-    }
-
-    /**
-     * What a consumer gets that pulls a queue from its first offset on: for each message the place in the queue where it
-     * was asked for, and the queue offset that the message itself has; by topic and id.
-     */
-    private static TreeMap<String, Object> pulled(DefaultMessageStore store) {
-        TreeMap<String, Object> found = new TreeMap<>();
-        store.getConsumeQueueTable().forEach((topic, queues) -> queues.forEach((id, queue) -> {
-            List<Object> messages = new ArrayList<>();
-            long at = queue.getMinOffsetInQueue();
-            while (at < queue.getMaxOffsetInQueue() && messages.size() < PULLED_MAX) {
-                GetMessageResult result = store.getMessage("harness", topic, id, at, 1, null);
-                for (ByteBuffer message : result.getMessageBufferList()) {
-                    messages.add(List.of(result.getNextBeginOffset() - 1, message.getLong(QUEUE_OFFSET_POSITION)));
-                }
-                result.release();
-                if (result.getNextBeginOffset() <= at) {
-                    break;
-                }
-                at = result.getNextBeginOffset();
-            }
-            found.put(topic + "-" + id, messages);
-        }));
         return found;
     }
 

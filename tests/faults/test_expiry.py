@@ -16,7 +16,7 @@ from support.proof_counts import Proof
 from support.sink_runner import MEMORY, SinkRun, expected_queue_files, no_fsync, queue_files
 
 from reput.sinks.dispatch.batch import LogicBatch
-from reput.sinks.dispatch.multi_dispatch import LogicNeeds
+from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.sinks.dispatch.piece import PieceRow, QueueFilter, make_pieces
 from reput.source.errors import DataLossError, ReputError, SegmentError
 from reput.source.log.log_reader import LogReader

@@ -30,7 +30,7 @@ from support.sink_runner import (
     write_log,
 )
 
-from reput.sinks.dispatch.multi_dispatch import LogicNeeds
+from reput.sinks.dispatch.logic_needs import LogicNeeds
 
 SETTINGS = Settings(mapped_file_size_consume_queue=100, max_hash_slot_num=7, max_index_num=10)
 SEGMENT_BYTES = 2000

@@ -105,7 +105,7 @@ MUTANTS = (
     ),
     _mutant(
         "doctor advises a rebuild that damage in the log ends where a queue file was cut",
-        "streaming/doctor/doctor.py",
+        "streaming/doctor/advice.py",
         """damaged ranges of it are left out, and recorded",
                 self._rebuild(self.store, _QUARANTINE),
 """,
@@ -479,7 +479,7 @@ MUTANTS = (
     ),
     _mutant(
         "rows are missed that no micro-batch has committed yet",
-        "streaming/verify/verify.py",
+        "streaming/verify/table.py",
         "    if end is None and not found.sums and MessageTable.is_first_start(record):",
         "    if end is None and found.sums and MessageTable.is_first_start(record):",
         "spark/test_verify.py::test_a_table_whose_first_batch_is_not_committed",
@@ -1203,7 +1203,7 @@ MUTANTS = (
     ),
     _mutant(
         "what plans a read loads kernels in a rehearsal",
-        "streaming/tail/tail.py",
+        "streaming/tail/rehearsal.py",
         "    no_ranges(spark).rdd.getNumPartitions()\n",
         "    with _small_log(1) as options:\n        ranges_between(spark, options).rdd.getNumPartitions()\n",
         "spark/test_started_processes.py::test_workers_only_for_a_first_batch_that_takes_a_job[300-False]",
@@ -1396,7 +1396,7 @@ MUTANTS = (
     ),
     _mutant(
         "a time of day that is set back is not noticed",
-        "streaming/tail/tail.py",
+        "streaming/tail/time_of_day.py",
         "        return by if by >= NOTICED_FROM_S else 0.0\n",
         "        return 0.0\n",
         "unit/streaming/tail/test_time_of_day.py",
@@ -1439,7 +1439,7 @@ MUTANTS = (
     ),
     _mutant(
         "a batch queue of a topic that is not known is passed over",
-        "streaming/config/broker.py",
+        "streaming/config/topics.py",
         "        if topic not in topics.known:\n",
         "        if False:\n",
         "unit/streaming/config/test_topics.py",

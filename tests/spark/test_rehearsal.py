@@ -7,15 +7,14 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from reput.sinks.dispatch.multi_dispatch import LogicNeeds
+from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.source.log.range_reader import DecodeOptions
 from reput.streaming.effects.range_task import RangeEffects, RangeTask
 from reput.streaming.process.run_directory import run_directory
-from reput.streaming.tail import tail
-from reput.streaming.tail.tail import rehearse
+from reput.streaming.tail import rehearsal
 
 pytestmark = pytest.mark.spark
-read_ranges = tail.read_ranges
+read_ranges = rehearsal.read_ranges
 
 
 @pytest.mark.parametrize("needs", [LogicNeeds(), None], ids=["queues and index", "table alone"])
@@ -30,9 +29,9 @@ def test_every_core_reads_a_record(
         read.extend(read_ranges(*given))
         return read
 
-    monkeypatch.setattr(tail, "read_ranges", reading)
+    monkeypatch.setattr(rehearsal, "read_ranges", reading)
     task = RangeTask(DecodeOptions(check_crc=True), needs)
-    rehearse(spark, task, "a broker", with_table=with_table, is_far_behind=with_table)
+    rehearsal.rehearse(spark, task, "a broker", with_table=with_table, is_far_behind=with_table)
     assert len(read) == 2 * spark.sparkContext.defaultParallelism
     assert all(each.pieces for each in read) == (needs is not None)
     assert all(each.table_files and each.table_files[0]["messages"] == 1 for each in read) == with_table

@@ -19,8 +19,8 @@ from reput.source.errors import CorruptRecordError
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.tail import batch_reading
 from reput.streaming.tail.ranges import no_ranges, plan_without_code, stream_ranges
+from reput.streaming.tail.rehearsal import rehearse_planning
 from reput.streaming.tail.table_dispatch import TableDispatch
-from reput.streaming.tail.tail import rehearse_planning
 
 pytestmark = pytest.mark.spark
 

@@ -35,7 +35,7 @@ from reput.streaming.table import upkeep
 from reput.streaming.tail import tail as tail_module
 from reput.streaming.tasks.tasks import SerialTasks
 from reput.streaming.verify.store_verification import StoreSection, StoreVerification
-from reput.streaming.verify.verify import verify_table
+from reput.streaming.verify.table import verify_table
 
 pytestmark = pytest.mark.spark
 

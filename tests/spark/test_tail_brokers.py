@@ -35,7 +35,7 @@ from reput.source.options import SourceOptions
 from reput.streaming.config.broker_sections import Configuration
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.output.paths import OutputPaths
-from reput.streaming.process.interruption import broker_of_thread
+from reput.streaming.process.work_of_thread import broker_of_thread
 from reput.streaming.spark.sessions import Sessions
 from reput.streaming.status.judgement import State, judge
 from reput.streaming.status.report import status_of

@@ -17,7 +17,7 @@ from support.record_writer import CommitLogWriter, Message, StoredRecord
 
 from reput.sinks.anomalies import NO_ANOMALIES
 from reput.sinks.dispatch.batch import LogicBatch
-from reput.sinks.dispatch.multi_dispatch import LogicNeeds
+from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.sinks.dispatch.piece import Piece, PieceRow, QueueFilter, make_pieces
 from reput.sinks.dispatch.piece_entries import PieceEntries
 from reput.sinks.dispatch.runs import find_runs

@@ -17,7 +17,7 @@ from support.store_compare import differing_bytes
 
 from reput.sinks.dispatch import piece as range_entries
 from reput.sinks.dispatch import piece_kernels
-from reput.sinks.dispatch.multi_dispatch import LogicNeeds
+from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.sinks.files.scratch import read_arrays
 from reput.sinks.table.message_file import TableFileWriter
 from reput.sinks.table.storage import table_storage

@@ -9,7 +9,7 @@ import pytest
 from support.record_writer import Message
 from support.sink_runner import LogBatches, files_below, no_fsync, write_log
 
-from reput.sinks.dispatch.multi_dispatch import LogicNeeds
+from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.queue.batch_consume_queue import BatchConsumeQueueSink
 from reput.source.errors import OptionError, SinkError

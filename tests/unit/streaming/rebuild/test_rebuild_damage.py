@@ -52,7 +52,7 @@ from reput.streaming.rebuild.report import RebuildProgress, RebuildReport
 from reput.streaming.status.batch_report import BatchReport
 from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail.tail import Tail
-from reput.streaming.tasks.task_session import ProcessTasks
+from reput.streaming.tasks.process_tasks import ProcessTasks
 
 SIZE = 1536
 

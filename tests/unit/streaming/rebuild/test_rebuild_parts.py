@@ -109,7 +109,7 @@ _MEASURE = """
 import sys
 from pathlib import Path
 from reput.sinks.dispatch import piece as range_entries
-from reput.sinks.dispatch.multi_dispatch import LogicNeeds
+from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.source.log.mapped_file_queue import MappedFileQueue
 from reput.source.log.boundaries import cut_ranges
 from reput.source.log.range_reader import DecodeOptions

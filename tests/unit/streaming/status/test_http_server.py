@@ -16,7 +16,7 @@ from support.seen_log import SeenLog
 
 from reput.source.errors import EnvironmentSetupError
 from reput.streaming.output.log_end import LogEnd
-from reput.streaming.status import publisher
+from reput.streaming.status import http_server
 from reput.streaming.status.batch_report import PHASES, BatchReport
 from reput.streaming.status.publisher import StatusPublisher
 from reput.streaming.status.run_state import RunState
@@ -190,7 +190,7 @@ def descriptors() -> int:
 
 def test_many_slow_connections_leave_descriptors(state: RunState, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever opens hundreds and says nothing holds few of them, and others are answered all the time."""
-    monkeypatch.setattr(publisher, "_CONNECTIONS_MAX", 8)
+    monkeypatch.setattr(http_server, "_CONNECTIONS_MAX", 8)
     with served(state) as (port, _), ExitStack() as stack:
         before = descriptors()
         for number in range(300):
@@ -205,7 +205,7 @@ def test_many_slow_connections_leave_descriptors(state: RunState, monkeypatch: p
 
 def test_a_connection_that_takes_too_long_is_ended(state: RunState, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that sends a byte now and then as well as one that says nothing."""
-    monkeypatch.setattr(publisher, "_CONNECTION_WITHIN_S", 0.5)
+    monkeypatch.setattr(http_server, "_CONNECTION_WITHIN_S", 0.5)
     with served(state) as (port, _), ExitStack() as stack:
         before = descriptors()
         slow, silent = (stack.enter_context(socket.create_connection(("localhost", port))) for _ in range(2))

@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 
 from reput.source.errors import CorruptRecordError, EnvironmentSetupError, OptionError, ReputError, TransientError
-from reput.streaming.process.interruption import broker_of_thread
+from reput.streaming.process.work_of_thread import broker_of_thread
 from reput.streaming.spark.sessions import Sessions
 from reput.streaming.status.judgement import State, judge
 from reput.streaming.status.progress import ProgressReporter

@@ -19,10 +19,10 @@ from reput.sinks.findings import Findings
 from reput.sinks.store_comparison import Pair, compare_pair
 from reput.sinks.table.record_digest import COLUMNS, STRETCH_BYTES, StretchSums
 from reput.sinks.table.row_comparison import compare_rows
-from reput.streaming.tasks.task_session import ProcessTasks
+from reput.streaming.tasks.process_tasks import ProcessTasks
 from reput.streaming.verify import verify as verify_command
 from reput.streaming.verify.store_verification import StoreVerification
-from reput.streaming.verify.verify import records_between
+from reput.streaming.verify.table import records_between
 
 SIZES = [
     *("-o", f"mappedFileSizeConsumeQueue={SETTINGS.mapped_file_size_consume_queue}", "-o", "tailGuardMs=0"),

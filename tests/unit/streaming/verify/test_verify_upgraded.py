@@ -9,7 +9,7 @@ from support.outputs import SETTINGS, config_of
 from support.record_writer import Message
 from support.sink_runner import LogBatches, no_fsync, write_log
 
-from reput.sinks.dispatch.multi_dispatch import LogicNeeds
+from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.index.index_sink import IndexSink
 from reput.streaming.tasks.tasks import SerialTasks
