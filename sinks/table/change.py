@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructField
 
 from reput.sinks.table.refusal import output_errors
+from reput.sinks.table.snapshot import LoggedAdd
 from reput.sinks.table.storage import TableStorage
 from reput.source.errors import SinkError
 from reput.source.printable import counted
@@ -63,7 +64,7 @@ class Change:
     files
         Added files.
     removed
-        Removed files of the table's present version, as Kernel's ``AddFile``.
+        Removed files of the table's present version.
     transaction
         The application's id and version; None for a commit that changes no row.
     is_next
@@ -78,7 +79,7 @@ class Change:
     """
 
     files: Sequence[DataFile]
-    removed: Sequence[Any]
+    removed: Sequence[LoggedAdd]
     transaction: tuple[str, int] | None
     is_next: bool = True
     note: Note = field(default_factory=dict)
@@ -101,7 +102,7 @@ class Change:
         return f"transaction {self.transaction[1]} of {self.transaction[0]!r}"
 
     def commit_info(self) -> dict[str, Any]:
-        """What the log says of the commit beside Kernel's own fields; ``DESCRIBE HISTORY`` shows it."""
+        """What the log says of the commit beside who made it, and when; ``DESCRIBE HISTORY`` shows it."""
         size_bytes = sum(file.size_bytes for file in self.files)
         added, removed = str(len(self.files)), str(len(self.removed))
         rows = sum(json.loads(file.statistics_json)["numRecords"] for file in self.files)
@@ -119,7 +120,7 @@ class Change:
                     "numAddedFiles": added,
                     "numRemovedFiles": removed,
                     "numAddedBytes": str(size_bytes),
-                    "numRemovedBytes": str(sum(int(file.getSize()) for file in self.removed)),
+                    "numRemovedBytes": str(sum(file.size_bytes for file in self.removed)),
                 },
                 "userMetadata": json.dumps(dict(self.note)),
             }

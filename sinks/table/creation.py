@@ -8,10 +8,10 @@ from pathlib import Path
 
 from pyspark.sql.types import StructType
 
-from reput.sinks.table.exclusive_commit import ExclusiveCommit
-from reput.sinks.table.kernel_transaction import KernelTransactions
+from reput.sinks.table.commit import creation, text_of
+from reput.sinks.table.history import commit_file
 from reput.sinks.table.location import TableLocation
-from reput.sinks.table.refusal import JAVA_ERRORS, output_errors
+from reput.sinks.table.refusal import output_errors
 from reput.sinks.table.storage import LOG, PROBE, TableStorage, is_left_over, table_storage
 from reput.sinks.table.turns import turn
 from reput.source.errors import OutputError, TransientError
@@ -85,20 +85,13 @@ def _names_at(path: TableLocation) -> list[str]:
     return sorted(entry.name for entry in path.iterdir() if not (is_begun and entry.name == LOG))
 
 
-def create(
-    transactions: KernelTransactions,
-    committer: ExclusiveCommit,
-    storage: TableStorage,
-    schema: StructType,
-    properties: Mapping[str, str],
-    comment: str,
-) -> None:
+def create(storage: TableStorage, schema: StructType, properties: Mapping[str, str], comment: str) -> None:
     """Create a table, durably, unless another process was first.
 
     Raises
     ------
     OutputError
-        Something else is at its location, Kernel refuses, or Spark could not name the table.
+        Something else is at its location, it cannot be written, or Spark could not name the table.
     TransientError
         Another process does not get done with creating a table beside it.
     """
@@ -111,12 +104,7 @@ def create(
         if not is_vacant(path):
             return
         with output_errors(f"cannot create a Delta table at {path}", path):
-            try:
-                transactions.create(committer, schema, properties, comment)
-            except JAVA_ERRORS:
-                committer.take_outcome()  # raises the cause; Java only saw that the file is missing
-                if not is_table(path):  # otherwise another process was first
-                    raise
-                return
-            committer.take_outcome()
-            storage.sync_new_table()
+            if isinstance(path, Path):
+                (path / LOG).mkdir(parents=True, exist_ok=True)
+            if storage.put_if_absent(commit_file(0), text_of(creation(schema, properties, comment))):
+                storage.sync_new_table()

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
-from reput.sinks.table.location import TableLocation
 from reput.sinks.table.refusal import output_errors
 from reput.sinks.table.storage import TableStorage
-from reput.source.errors import OutputError
 
 if TYPE_CHECKING:
     from reput.sinks.table.file_list import FileList
+    from reput.sinks.table.snapshot import LoggedAdd
 
 
 @dataclass(frozen=True)
@@ -88,23 +87,6 @@ class LoggedFile:
     bounds: FileBounds
 
 
-def files_of(spark: SparkSession, storage: TableStorage, broker: str) -> list[LoggedFile]:
-    """The files of the table's present version that may hold rows of the broker, sorted by their paths.
-
-    Raises
-    ------
-    OutputError
-        The log cannot be read.
-    """
-    # deltalake starts threads, and a rebuild forks its processes before it asks.
-    from reput.sinks.table.file_list import FileList  # noqa: PLC0415
-
-    try:
-        return files_without_spark(FileList(storage.location), broker)
-    except OutputError:  # Delta reads more kinds of tables, and of paths; a JVM that has just started takes seconds
-        return _with_rows_of(broker, _files_by_spark(spark, storage.location))
-
-
 def files_without_spark(listed: FileList, broker: str) -> list[LoggedFile]:
     """The files of the version that was `listed` that may hold rows of the broker, sorted by their paths.
 
@@ -114,28 +96,11 @@ def files_without_spark(listed: FileList, broker: str) -> list[LoggedFile]:
         The log cannot be read.
     """
     rows = listed.files().to_pylist()
-    return _with_rows_of(broker, (LoggedFile(row["path"], row["size_bytes"], FileBounds.of_row(row)) for row in rows))
-
-
-def _with_rows_of(broker: str, files: Iterable[LoggedFile]) -> list[LoggedFile]:
+    files = (LoggedFile(row["path"], row["size_bytes"], FileBounds.of_row(row)) for row in rows)
     return sorted((file for file in files if file.bounds.may_hold(broker)), key=lambda file: file.path)
 
 
-def _files_by_spark(spark: SparkSession, root: TableLocation) -> Iterator[LoggedFile]:
-    session: Any = spark
-    # Delta's threads use the active session of the calling thread; pyspark sets it only in the thread that made it.
-    session._jvm.SparkSession.setActiveSession(session._jsparkSession)  # noqa: SLF001
-    delta_log = session._jvm.org.apache.spark.sql.delta.DeltaLog  # noqa: SLF001  py4j's gateway has no public name
-    with output_errors(f"{root}: cannot read the Delta log", root):
-        snapshot = delta_log.forTableWithSnapshot(session._jsparkSession, str(root))._2()  # noqa: SLF001
-        table = DataFrame(snapshot.allFiles().toDF(), spark).select("path", "size", "stats").toArrow()
-    for batch in table.to_batches():
-        columns = (batch.column(number).to_pylist() for number in range(3))
-        for path, size, statistics_json in zip(*columns, strict=True):
-            yield LoggedFile(path, size, FileBounds.of(statistics_json))
-
-
-def bad_files(storage: TableStorage, files: Sequence[LoggedFile]) -> list[BadFile]:
+def bad_files(storage: TableStorage, files: Sequence[LoggedFile | LoggedAdd]) -> list[BadFile]:
     """Those of the table's files that are missing or have another size; their contents are not looked at.
 
     Raises

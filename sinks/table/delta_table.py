@@ -1,7 +1,6 @@
-"""A Delta table: tasks write its Parquet files, and the driver commits them through Delta Kernel.
+"""A Delta table: tasks write its Parquet files, and the driver commits them, in the words of Delta's protocol.
 
-delta-spark queries and compacts the table. It is created, and new files are committed, through ``io.delta.kernel``,
-whose jars delta-spark brings, because that needs no Spark job. Rows never cross into the JVM.
+A commit is one file of the table's log, put in place only if no other writer has that version. No JVM is needed for it.
 """
 
 from __future__ import annotations
@@ -11,38 +10,32 @@ import random
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from typing import Any
+from typing import TypeVar
 
-from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from reput.sinks.table.change import Change, DataFile, Note, check_files
+from reput.sinks.table.commit import actions_of, text_of
 from reput.sinks.table.creation import create, is_table
-from reput.sinks.table.exclusive_commit import ExclusiveCommit
 from reput.sinks.table.history import commit_file, version_with_columns
-from reput.sinks.table.java_names import JavaNames
-from reput.sinks.table.kernel_transaction import ENGINE_INFO, KernelTransactions
 from reput.sinks.table.location import TableLocation, table_away
 from reput.sinks.table.log_cleanup import checkpoint_file
 from reput.sinks.table.log_damage import raise_log_damage
-from reput.sinks.table.new_columns import NothingToAddError, adding, schema_of
-from reput.sinks.table.refusal import (
-    JAVA_ERRORS,
-    added_columns,
-    explain_refusal,
-    first_line,
-    kind_of,
-    output_errors,
-    refusal,
-)
+from reput.sinks.table.protocol import unwritable
+from reput.sinks.table.refusal import added_columns, first_line, new_columns, output_errors, refusal
+from reput.sinks.table.snapshot import UNREADABLE, LoggedAdd, NoTableError, Snapshot, StaleSnapshotError
 from reput.sinks.table.storage import table_storage
-from reput.source.errors import SinkError, TransientError
+from reput.source.errors import OutputError, ReputError, SinkError, TransientError, output_error_of
 
 _LOGGER = logging.getLogger(__name__)
 # How long another reput is waited for that commits; then this one commits all the same, as it does beside others.
 _TURN_S = 10.0
+_CHECKPOINT_EVERY = 10
+# A snapshot keeps what the commits since its checkpoint did: after so many it begins with a later one.
+_FOLLOWED_MAX = 1000
 #: Called with the table's version before a commit is made on top of it; raises to stop the commit.
 Check = Callable[[int], None]
+_Result = TypeVar("_Result")
 
 
 class TransactionAlreadyCommittedError(SinkError):
@@ -55,12 +48,8 @@ class _FilesGoneError(Exception):
     """Files that were to be replaced are no longer the table's."""
 
 
-def items_of(values: Any) -> list[Any]:
-    """The items of a Java list.
-
-    Where py4j iterates, Java ends with an exception, and pyspark asks the JVM twenty times which one it is.
-    """
-    return [values.get(number) for number in range(values.size())]
+class _NothingToAddError(Exception):
+    """The table has all its columns."""
 
 
 class DeltaTable:
@@ -72,30 +61,26 @@ class DeltaTable:
     """
 
     def __init__(
-        self, spark: SparkSession, path: TableLocation, schema: StructType, *, later: Collection[str] = frozenset()
+        self,
+        path: TableLocation,
+        schema: StructType,
+        *,
+        later: Collection[str] = frozenset(),
     ) -> None:
         """`later` names the columns of `schema` that the table may lack; they are not added."""
-        self.spark = spark
         self.path = path
-        self.storage = table_storage(path).for_commits(spark)
+        self.storage = table_storage(path).for_commits()
         self._schema = schema
         self._later = later
-        session: Any = spark
-        jvm = session._jvm  # noqa: SLF001  py4j's gateway has no public name
-        self._java, self._kernel = JavaNames(jvm, "java"), JavaNames(jvm, "io.delta.kernel")
-        configuration = session._jsc.hadoopConfiguration()  # noqa: SLF001
-        self._engine = self._kernel("defaults.engine.DefaultEngine.create")(configuration)
-        self._committer: ExclusiveCommit | None = None
-        self._table = self._kernel("Table.forPath")(self._engine, str(path))
-        self._transactions = KernelTransactions(self._java, self._kernel, self._engine, path)
-        self._snapshot: Any = None
+        self._snapshot: Snapshot | None = None
         self._snapshot_commit: tuple[object, ...] = ()
+        self._loaded_at = 0
+        self._has_committed = False
         self._added_columns: list[str] = []
 
     @classmethod
     def open_or_create(
         cls,
-        spark: SparkSession,
         path: TableLocation,
         schema: StructType,
         *,
@@ -108,8 +93,8 @@ class DeltaTable:
 
         Parameters
         ----------
-        spark, path
-            A session with Delta's jars, extension and catalog; the table's root.
+        path
+            The table's root.
         schema
             The wanted columns. An existing table must have these, in any order; others must be nullable.
         later
@@ -120,7 +105,7 @@ class DeltaTable:
         Raises
         ------
         OutputError
-            `path` holds something else (then nothing was created), a table with other columns, or one that Kernel
+            `path` holds something else (then nothing was created), a table with other columns, or one that reput
             cannot write or create.
         OutputAwayError
             It `must_exist`, and there is none.
@@ -128,21 +113,30 @@ class DeltaTable:
             Another process does not get done with creating a table beside `path`.
         """
         path = path.resolve()
-        table = cls(spark, path, schema, later=later)
+        table = cls(path, schema, later=later)
         table.storage.check_commits()
         if not is_table(path):
             if must_exist:
                 raise table_away(path)
-            create(table._transactions, table._exclusive(), table.storage, schema, properties, comment)
-        with output_errors(f"{path}: Kernel cannot write this Delta table", path):
-            table._load().buildUpdateTableTransaction(ENGINE_INFO, table._kernel("Operation.WRITE"))
+            create(table.storage, schema, properties, comment)
+        table._check_writable(table._load())
         table._add_new_columns()
         return table
 
+    def _check_writable(self, snapshot: Snapshot) -> None:
+        if (refused := unwritable(self.path, snapshot)) is not None:
+            raise refused
+
     def _add_new_columns(self) -> None:
         """Add the columns that the table lacks, in one commit, unless another writer does."""
-        change = adding(self._schema, self._later)
-        with suppress(NothingToAddError):
+
+        def change(snapshot: Snapshot) -> Change:
+            lacking = new_columns(self._schema, snapshot.schema, self._later)
+            if not lacking:
+                raise _NothingToAddError
+            return Change((), (), None, new_columns=lacking)
+
+        with suppress(_NothingToAddError):
             change(self._latest())
             version = self.commit(change)
             _LOGGER.info("%s: version %d has new columns, null in the rows that are there", self.path, version)
@@ -155,24 +149,22 @@ class DeltaTable:
         OutputError
             The log cannot be read, or the table can no longer be written.
         """
-        with output_errors(f"{self.path}: cannot read the Delta log", self.path):
-            version = self._load().getLatestTransactionVersion(self._engine, app_id).orElse(None)
-        return None if version is None else int(version)
+        return self._latest().transactions.get(app_id)
 
     @property
     def version(self) -> int:
         """The version on disk now; raises what `last_transaction_version` raises."""
-        return int(self._latest().getVersion())
+        return self._latest().version
 
     @property
     def schema(self) -> StructType:
         """The present version's columns, including those that others added."""
-        return schema_of(self._latest())
+        return self._latest().schema
 
     @property
     def properties(self) -> dict[str, str]:
         """The present version's properties."""
-        return self._properties_of(self._latest())
+        return self._latest().properties
 
     def append(
         self,
@@ -193,7 +185,7 @@ class DeltaTable:
         TransactionAlreadyCommittedError
             The table holds this version of `app_id` or a later one; nothing was written.
         SinkError
-            A file is not as described, or Delta cannot read its statistics; nothing was written.
+            A file is not as described, or its statistics are not Delta's; nothing was written.
         OutputError
             A file could not be made durable, or the commit failed or is not durable; `last_transaction_version` shows
             whether it took effect.
@@ -202,7 +194,7 @@ class DeltaTable:
         """
         return self.commit(lambda _: Change(files, (), (app_id, version), note=note or {}), check)
 
-    def commit(self, make: Callable[[Any], Change], check: Check | None = None) -> int:
+    def commit(self, make: Callable[[Snapshot], Change], check: Check | None = None) -> int:
         """Commit what `make` returns for the present snapshot, again if another writer is first; see `append`.
 
         Reputs commit in turn: of several with many small commits, the slowest would always come second.
@@ -212,32 +204,69 @@ class DeltaTable:
                 stack.enter_context(self.storage.commit_turn(_TURN_S))
             return self._commit_behind_others(make, check)
 
-    def _commit_behind_others(self, make: Callable[[Any], Change], check: Check | None) -> int:
+    def _commit_behind_others(self, make: Callable[[Snapshot], Change], check: Check | None) -> int:
         attempts = self.storage.commit_attempts
         for number in range(attempts):
             if number:
                 time.sleep(random.uniform(0, self.storage.commit_pause_s))  # noqa: S311  no secret
             snapshot = self._latest()
+            self._check_writable(snapshot)
             if check is not None:
-                check(int(snapshot.getVersion()))
-            change = make(snapshot)
+                check(snapshot.version)
+            try:
+                change = make(snapshot)
+            except StaleSnapshotError:
+                self._keep(None)
+                continue
             check_files(self.storage, change.files)
             self.storage.make_durable(file.path for file in change.files)
-            result = self._commit(snapshot, change)
-            if result is not None:
-                committed = int(result.getVersion())
-                if change.new_columns:  # Kernel's own snapshot and checksum have the old columns
-                    self._keep(None)
-                    return committed
-                self._keep(result.getPostCommitSnapshot().orElse(None))
-                self._run_hooks(result, committed)
-                return committed
-            self._keep(None)
+            if self._commit(snapshot, change):
+                self._after_commit(snapshot.version + 1)
+                return snapshot.version + 1
         raise TransientError(
             f"{self.path}: other writers committed {attempts} times in the moment of ours",
             advice="start again",
             file=self.path,
         )
+
+    def _commit(self, snapshot: Snapshot, change: Change) -> bool:
+        """Commit once; returns False if another writer was first."""
+        what, version = f"{self.path}: {change}", snapshot.version + 1
+        if change.transaction is not None and change.is_next:
+            app_id, wanted = change.transaction
+            if (last := snapshot.transactions.get(app_id)) is not None and last >= wanted:
+                raise TransactionAlreadyCommittedError(f"{what} is in the table, now at {last}", file=self.path)
+        try:
+            actions = actions_of(self.storage, snapshot, change)
+        except OutputError as error:
+            cause = error.cause.removeprefix(f"{self.path}: ")
+            raise OutputError(f"{what} failed: {cause}", advice=error.advice, file=self.path) from error
+        if not self._has_committed:
+            self.storage.remove_left_over()
+            self._has_committed = True
+        try:
+            is_first = self.storage.put_if_absent(commit_file(version), text_of(actions))
+        except OSError as error:
+            self._keep(None)
+            kind, advice = output_error_of(error), "see the last version before a retry"
+            raise kind(f"{what} failed: {first_line(error)}", advice=advice, file=self.path) from error
+        if is_first:
+            self._keep(snapshot.after(version, actions))
+        return is_first
+
+    def _after_commit(self, version: int) -> None:
+        """Write a checkpoint behind every so many versions, and remove what the log need not keep."""
+        assert self._snapshot is not None
+        properties = self._snapshot.properties
+        every = properties.get("delta.checkpointInterval", "")
+        if version % ((int(every) if every.isdecimal() else 0) or _CHECKPOINT_EVERY):
+            return
+        self._keep(None)  # what the snapshot knows of the commits before is in the checkpoint
+        try:
+            self._write_checkpoint(removes_expired=properties.get("delta.enableExpiredLogCleanup") != "false")
+        except (ReputError, OSError) as error:
+            said = first_line(error)
+            _LOGGER.warning("%s: version %d is committed, but its CHECKPOINT failed: %s", self.path, version, said)
 
     def rewrite(
         self,
@@ -255,9 +284,9 @@ class DeltaTable:
         vector. Raises what `append` raises.
         """
 
-        def change(snapshot: Any) -> Change:
+        def change(snapshot: Snapshot) -> Change:
             files_now = self.files_between(snapshot, start, end)
-            found = {str(file.getPath()): file for file in files_now if not file.getDeletionVector().isPresent()}
+            found = {file.path: file for file in files_now if not file.has_vector}
             if not set(removed) <= found.keys():
                 raise _FilesGoneError
             return Change(files, [found[path] for path in removed], None, note=note or {})
@@ -268,28 +297,47 @@ class DeltaTable:
             return False
         return True
 
-    def files_between(self, snapshot: Any, start: int, end: int) -> Iterator[Any]:
-        """Kernel's ``AddFile`` for each file that may have a row with `physical_offset` in `[start, end)`."""
-        new_list, predicate = self._java("util.ArrayList"), self._kernel("expressions.Predicate")
-        offset, both = self._kernel("expressions.Column")("physical_offset"), new_list()
-        for name, bound in ((">=", start), ("<", end)):
-            sides = new_list()
-            sides.add(offset)
-            sides.add(self._kernel("expressions.Literal.ofLong")(bound))
-            both.add(predicate(name, sides))
-        yield from self._files(snapshot.getScanBuilder().withFilter(predicate("AND", both)).build())
+    def files_between(self, snapshot: Snapshot, start: int, end: int) -> Iterator[LoggedAdd]:
+        """Each file of a snapshot that may have a row with `physical_offset` in `[start, end)`."""
+        return (file for file in self.files(snapshot) if file.bounds.may_reach(start, end))
 
-    def files(self, snapshot: Any) -> Iterator[Any]:
-        """Kernel's ``AddFile`` for each file of the snapshot."""
-        yield from self._files(snapshot.getScanBuilder().build())
+    def files(self, snapshot: Snapshot) -> Iterator[LoggedAdd]:
+        """Each file of a snapshot.
 
-    def _files(self, scan: Any) -> Iterator[Any]:
-        rows = self._kernel("internal.util.Utils.intoRows")(scan.getScanFiles(self._engine, True))
+        Raises
+        ------
+        OutputError
+            The log cannot be read.
+        StaleSnapshotError
+            As ``Snapshot.files``; `commit` heeds it.
+        """
         try:
-            while rows.hasNext():
-                yield self._kernel("internal.actions.AddFile")(rows.next().getStruct(0))
-        finally:
-            rows.close()
+            yield from snapshot.files()
+        except UNREADABLE as error:
+            raise self._unreadable(error) from error
+
+    def of_snapshot(self, work: Callable[[Snapshot], _Result], version: int | None = None) -> _Result:
+        """What `work` returns for a snapshot of the present version, or of `version`; raises what it raises.
+
+        It is called again if the log was cut meanwhile.
+
+        Raises
+        ------
+        OutputError
+            The log cannot be read, or the table can no longer be written.
+        """
+        snapshot = self._latest()
+        if version is not None and snapshot.version != version:
+            snapshot = self._load_at(version)
+        try:
+            return work(snapshot)
+        except StaleSnapshotError:
+            return work(self._load() if version is None else self._load_at(version))
+
+    def files_of(self, broker: str) -> list[LoggedAdd]:
+        """The present version's files that may have rows of the broker, by their paths; errors as `of_snapshot`."""
+        found = self.of_snapshot(lambda snapshot: [*self.files(snapshot)])
+        return sorted((file for file in found if file.bounds.may_hold(broker)), key=lambda file: file.path)
 
     def write_checkpoint(self) -> int:
         """Write a checkpoint of the present version unless it has one, durably; returns the version.
@@ -299,107 +347,87 @@ class DeltaTable:
         OutputError
             It cannot be written.
         """
-        with output_errors(f"{self.path}: cannot write a checkpoint", self.path):
-            snapshot = self._load()
-            version = int(snapshot.getVersion())
-            if self.storage.status(checkpoint_file(version)) is None:
-                snapshot.writeCheckpoint(self._engine)
-        self.storage.sync_log(f"{version:020d}.checkpoint.parquet", "_last_checkpoint")
+        version = self._load().version
+        if self.storage.status(checkpoint_file(version)) is None:
+            version = self._write_checkpoint(removes_expired=True)
+        self._keep(None)
         return version
 
-    def _exclusive(self) -> ExclusiveCommit:
-        """What commits are made with; a table that is only read has none."""
-        self._committer = self._committer or ExclusiveCommit(self._engine, self._java, self._kernel, self.storage)
-        return self._committer
+    def _write_checkpoint(self, *, removes_expired: bool) -> int:
+        # deltalake starts threads, and a rebuild forks its processes before it asks.
+        from reput.sinks.table.file_list import FileList  # noqa: PLC0415
 
-    def _commit(self, snapshot: Any, change: Change) -> Any:
-        """Commit once; returns Kernel's result, or None if another writer was first."""
-        committer = self._exclusive()
-        try:
-            try:
-                result = self._transactions.commit(committer, snapshot, change)
-            except JAVA_ERRORS:
-                committer.take_outcome()  # raises the cause; Java only saw that the file is missing
-                raise
-            return result if committer.take_outcome() else None
-        except (*JAVA_ERRORS, OSError) as error:
-            self._keep(None)
-            what = f"{self.path}: {change}"
-            if change.transaction is not None and "ConcurrentTransactionException" in str(error):
-                last = self.last_transaction_version(change.transaction[0])
-                raise TransactionAlreadyCommittedError(
-                    f"{what} is in the table, now at {last}", file=self.path
-                ) from error
-            cause, undo = explain_refusal(self.path, first_line(error))
-            advice = "; ".join(filter(None, [undo, "see the last version before a retry"]))
-            raise kind_of(error)(f"{what} failed: {cause}", advice=advice, file=self.path) from error
+        with output_errors(f"{self.path}: cannot write a checkpoint", self.path):
+            listed = FileList(self.path)
+            version = listed.write_checkpoint(removes_expired=removes_expired)
+        self.storage.sync_log(checkpoint_file(version).rpartition("/")[2], "_last_checkpoint")
+        return version
 
-    def _run_hooks(self, result: Any, committed: int) -> None:
-        for hook in items_of(result.getPostCommitHooks()):
-            kind = str(hook.getType())
-            try:
-                if kind == "CHECKPOINT":
-                    # Kernel's hook writes the same checkpoint, but from a snapshot by version. Then it keeps the
-                    # files older than delta.logRetentionDuration, and the log would grow for ever.
-                    self._keep(None)
-                    self._table.getLatestSnapshot(self._engine).writeCheckpoint(self._engine)
-                    self.storage.sync_log(f"{committed:020d}.checkpoint.parquet", "_last_checkpoint")
-                elif kind.startswith("CHECKSUM"):
-                    if kind == "CHECKSUM_FULL":
-                        # The snapshot of this commit knows no checksum. The next commit on top of it would read every
-                        # one since the last checkpoint, and so would all that follow.
-                        self._keep(None)
-                    self._exclusive().run(hook)
-                else:
-                    hook.threadSafeInvoke(self._engine)
-            except (*JAVA_ERRORS, OSError) as error:
-                what = f"{self.path}: version {committed} is committed, but its {kind} failed"
-                _LOGGER.warning("%s: %s", what, first_line(error))
-
-    def _latest(self) -> Any:
+    def _latest(self) -> Snapshot:
         # Listing the log costs 15 microseconds a file, and a commit every 10 s adds 34,000 files a day.
         # A table that was removed and created again must not go on at the old one's version.
-        known, version = self._snapshot_commit, self._snapshot.getVersion() if self._snapshot else -1
-        if known and known == self._identity(version) and self.storage.status(commit_file(version + 1)) is None:
-            return self._snapshot
-        return self._load()
-
-    def _load(self) -> Any:
+        known = self._snapshot
+        if known is None or not self._snapshot_commit or self._snapshot_commit != self._identity(known.version):
+            return self._load()
         try:
-            snapshot = self._table.getLatestSnapshot(self._engine)
-            found = schema_of(snapshot)
-            partitions = [str(name) for name in items_of(snapshot.getPartitionColumnNames())]
-            properties = self._properties_of(snapshot)
-        except (*JAVA_ERRORS, OSError) as error:
-            raise_log_damage(self.storage, error)
-            cause, undo = explain_refusal(self.path, first_line(error))
-            message = f"{self.path}: cannot read the Delta log: {cause}"
-            raise kind_of(error)(message, advice=undo, file=self.path) from error
-        version = int(snapshot.getVersion())
-
-        def version_with(names: Sequence[str]) -> int | None:
-            wanted = {name: self._schema[name].dataType.jsonValue() for name in names}
-            return version_with_columns(self.storage, version, wanted)
-
-        refused = refusal(self.path, version, self._schema, found, partitions, properties, self._later, version_with)
-        if refused is not None:
-            raise refused
-        added = added_columns(self._schema, found)
-        if set(added) - set(self._added_columns):
-            _LOGGER.info(
-                "%s: the table has the columns %s besides, which stay null in our rows", self.path, ", ".join(added)
-            )
-        self._added_columns = added
-        self._keep(snapshot)
+            if self.storage.status(commit_file(known.version + 1)) is None:
+                return known
+            if known.version - self._loaded_at >= _FOLLOWED_MAX:
+                return self._load()
+            snapshot = known.latest()
+        except UNREADABLE as error:
+            raise self._unreadable(error) from error
+        self._check(snapshot)
         return snapshot
 
-    def _properties_of(self, snapshot: Any) -> dict[str, str]:
-        found = snapshot.getTableProperties()
-        return {str(key): str(found.get(key)) for key in items_of(self._java("util.ArrayList")(found.keySet()))}
+    def _load(self) -> Snapshot:
+        snapshot = self._load_at(None)
+        self._loaded_at = snapshot.version
+        self._check(snapshot)
+        return snapshot
 
-    def _keep(self, snapshot: Any) -> None:
+    def _load_at(self, version: int | None) -> Snapshot:
+        try:
+            return Snapshot.load(self.storage, version)
+        except UNREADABLE as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: BaseException) -> OutputError:
+        self._keep(None)
+        if isinstance(error, NoTableError):
+            return table_away(self.path)
+        raise_log_damage(self.storage, error)
+        said = first_line(error)
+        return output_error_of(error)(f"{self.path}: cannot read the Delta log: {said}", file=self.path)
+
+    def _check(self, snapshot: Snapshot) -> None:
+        """Keep a snapshot of a table that can be written; raises OutputError for another one."""
+        known = self._snapshot
+        if known is None or known.metadata is not snapshot.metadata:
+            found, version = snapshot.schema, snapshot.version
+
+            def version_with(names: Sequence[str]) -> int | None:
+                wanted = {name: self._schema[name].dataType.jsonValue() for name in names}
+                return version_with_columns(self.storage, version, wanted)
+
+            refused = refusal(
+                *(self.path, version, self._schema, found, snapshot.partitions, snapshot.properties),
+                *(self._later, version_with),
+            )
+            if refused is not None:
+                self._keep(None)
+                raise refused
+            added = added_columns(self._schema, found)
+            if set(added) - set(self._added_columns):
+                _LOGGER.info(
+                    "%s: the table has the columns %s besides, which stay null in our rows", self.path, ", ".join(added)
+                )
+            self._added_columns = added
+        self._keep(snapshot)
+
+    def _keep(self, snapshot: Snapshot | None) -> None:
         self._snapshot = snapshot
-        self._snapshot_commit = self._identity(snapshot.getVersion()) if snapshot else ()
+        self._snapshot_commit = self._identity(snapshot.version) if snapshot else ()
 
     def _identity(self, version: int) -> tuple[object, ...]:
         return self.storage.identity(commit_file(version))

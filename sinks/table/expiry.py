@@ -13,12 +13,12 @@ from datetime import datetime
 from typing import Any
 
 from reput.sinks.table.change import Change
-from reput.sinks.table.delta_files import FileBounds
 from reput.sinks.table.delta_table import DeltaTable
 from reput.sinks.table.expired_rows import Expired, ExpiredRows
 from reput.sinks.table.history import EXPIRED
 from reput.sinks.table.replace import RestOfFiles
 from reput.sinks.table.row_retention import RowRetention, expiry_ms
+from reput.sinks.table.snapshot import Snapshot
 
 # With more files, more is lost if the commit fails: what stays of them is written before it.
 _FILES_A_COMMIT = 16
@@ -90,18 +90,17 @@ class TableExpiry:
         return self._take(wanted, rows) if wanted else Expired()
 
     def _take(self, files: Mapping[str, _File], rows: ExpiredRows) -> Expired:
-        rests = RestOfFiles(self._table.spark, self._table, rows.mask)
+        rests = RestOfFiles(self._table, rows.mask)
         searched = min(file.least for file in files.values()), max(file.greatest for file in files.values()) + 1
         done = Expired()
 
-        def change(snapshot: Any) -> Change:
+        def change(snapshot: Snapshot) -> Change:
             removed, added, taken = [], [], []
             for file in self._table.files_between(snapshot, *searched):
-                bounds = FileBounds.of(file.getStatsJson().orElse(None))
-                if str(file.getPath()) in files and (rest := rests.of(snapshot, file, bounds)).taken:
+                if file.path in files and (rest := rests.of(file)).taken:
                     removed.append(file)
                     added += [] if rest.file is None else [rest.file]
-                    taken.append((bounds.least, bounds.greatest, rest.taken))
+                    taken.append((file.bounds.least, file.bounds.greatest, rest.taken))
             if not removed:
                 raise _NothingExpiredError
             done.rows, done.files = sum(count for _, _, count in taken), len(removed)

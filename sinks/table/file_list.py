@@ -103,10 +103,15 @@ class FileList:
         texts = [text for name, text in _BY_SCHEMA.items() if feature.startswith(name)]
         return bool(texts) and texts[0] not in self._table.schema().to_json()
 
-    def write_checkpoint(self) -> int:
-        """Write a checkpoint of the table's version, and return the version; raises OutputError."""
+    def write_checkpoint(self, *, removes_expired: bool = False) -> int:
+        """Write a checkpoint of the table's version, and return the version; raises OutputError.
+
+        With `removes_expired`, commits go from the log that are older than the table's owner wants to keep them.
+        """
         with log_errors(self.root):
             self._table.create_checkpoint()
+            if removes_expired:
+                self._table.cleanup_metadata()
         return self.version
 
     def update(self) -> None:

@@ -10,17 +10,17 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from reput.sinks.table.change import Change
-from reput.sinks.table.delta_files import FileBounds
 from reput.sinks.table.delta_table import DeltaTable
 from reput.sinks.table.forget_request import ForgetRequest, RowsFound
 from reput.sinks.table.forgotten import Forgotten, find, traces
 from reput.sinks.table.forgotten_rows import ForgettingRecord
 from reput.sinks.table.history import FORGOTTEN, TableCommit, commits, log_entries, transaction_id
+from reput.sinks.table.live_rows import count_by_broker
 from reput.sinks.table.log_cleanup import TableLog, cleaning_before, hide_removed, is_below
 from reput.sinks.table.replace import RestOfFiles
+from reput.sinks.table.snapshot import Snapshot
 from reput.source.arrays import Bools
 from reput.source.errors import OutputError
 
@@ -30,11 +30,10 @@ _POLICY = "delta.checkpointPolicy"
 class Forgetting:
     """Forgets rows of one table."""
 
-    def __init__(self, spark: SparkSession, table: DeltaTable, request: ForgetRequest) -> None:
-        self._spark = spark
+    def __init__(self, table: DeltaTable, request: ForgetRequest) -> None:
         self._table = table
         self._request = request
-        self._rests = RestOfFiles(spark, table, self._mask)
+        self._rests = RestOfFiles(table, self._mask)
         self._record = ForgettingRecord(table.storage)
         self._done = Forgotten()
         self._looked_into: dict[str, RowsFound] = {}
@@ -85,11 +84,11 @@ class Forgetting:
                 file=self._table.path,
             )
 
-    def _change(self, snapshot: Any) -> Change:
+    def _change(self, snapshot: Snapshot) -> Change:
         removed, added, rows = [], [], 0
         for file in self._table.files(snapshot):
             storage = self._table.storage
-            name = storage.name_of(str(file.getPath()))
+            name = storage.name_of(file.path)
             if not (self._looked_into.get(name) or find(storage, name, self._request)).rows:
                 continue
             if not is_below(name):
@@ -99,8 +98,7 @@ class Forgetting:
                     advice="forget them there first",
                     file=path,
                 )
-            bounds = FileBounds.of(file.getStatsJson().orElse(None))
-            rest = self._rests.of(snapshot, file, bounds, always=True)
+            rest = self._rests.of(file, always=True)
             removed.append(file)
             added += [] if rest.file is None else [rest.file]
             rows += rest.taken
@@ -110,22 +108,21 @@ class Forgetting:
             "what": FORGOTTEN,
             "by": self._request.kinds,
             "rows": rows,
-            "before": self._before(int(snapshot.getVersion())),
+            "before": self._before(snapshot),
         }
         return Change(added, removed, None, note=note, deleted=rows)
 
-    def _before(self, version: int) -> dict[str, dict[str, Any]]:
+    def _before(self, snapshot: Snapshot) -> dict[str, dict[str, Any]]:
         """What the log, which is about to go, tells of each broker; see ``history.RowsBefore``."""
-        frame = self._spark.read.format("delta").option("versionAsOf", version).load(str(self._table.path))
-        counts = {row["broker"]: int(row["count"]) for row in frame.groupBy("broker").count().collect()}
+        version, counts = snapshot.version, count_by_broker(self._table.storage, self._table.files(snapshot))
         first = next(iter(TableLog(self._table.storage).commits), version)
         return {
             broker: {
                 "rows": rows,
-                "end": self._table.last_transaction_version(transaction_id(broker)),
+                "end": snapshot.transactions.get(transaction_id(broker)),
                 "on_purpose": self._was_on_purpose(first, version, broker),
             }
-            for broker, rows in sorted((broker, rows) for broker, rows in counts.items() if broker is not None)
+            for broker, rows in sorted(counts.items())
         }
 
     def _was_on_purpose(self, first: int, last: int, broker: str) -> bool:

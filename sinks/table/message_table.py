@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import TypeGuard
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from reput.sinks.dispatch.batch import in_log_order, last_fingerprint
 from reput.sinks.files.durable_file import DurableFiles
@@ -25,10 +24,12 @@ from reput.sinks.table.delta_files import BadFile
 from reput.sinks.table.delta_table import DeltaTable
 from reput.sinks.table.forgotten_rows import ForgottenRows, forgotten_rows, no_longer_forgotten
 from reput.sinks.table.history import DISPATCHED, commit_digest, transaction_id
+from reput.sinks.table.live_rows import last_row
 from reput.sinks.table.location import TableLocation
 from reput.sinks.table.message_file import STATISTICS_COLUMNS, TableFileWriter, table_schema
-from reput.sinks.table.refusal import literal
+from reput.sinks.table.refusal import output_errors
 from reput.sinks.table.row_ledger import RowLedger
+from reput.sinks.table.snapshot import Snapshot
 from reput.sinks.table.watch import TableWatch
 from reput.source.errors import SinkError
 from reput.source.log.range_reader import DecodeOptions
@@ -81,7 +82,6 @@ class MessageTable(KeepsProgress):
 
     def __init__(
         self,
-        spark: SparkSession,
         path: TableLocation,
         broker: str,
         output: DurableFiles,
@@ -96,9 +96,7 @@ class MessageTable(KeepsProgress):
         `log_begin` is where the log begins; `accepts_loss` lets it go on without lost rows from before `log_begin`.
         `body_bytes_max` is that of its file writers: a table that is to have bodies gets their columns.
         """
-        self._spark = spark
         self._delta = DeltaTable.open_or_create(
-            spark,
             path,
             commented(table_schema(include_body=body_bytes_max is not None), COLUMN_COMMENTS),
             properties=_PROPERTIES,
@@ -110,9 +108,7 @@ class MessageTable(KeepsProgress):
         self._broker = broker
         self._body_bytes_max = body_bytes_max
         self._app_id = transaction_id(broker)
-        self._watch = TableWatch(
-            spark, self._delta, self._app_id, broker, log_begin=log_begin, accepts_loss=accepts_loss
-        )
+        self._watch = TableWatch(self._delta, self._app_id, broker, log_begin=log_begin, accepts_loss=accepts_loss)
         self._ledger = RowLedger(-1, None, ())
         self._record = ProgressFile(output, self.name)
 
@@ -167,8 +163,8 @@ class MessageTable(KeepsProgress):
         return self._delta.last_transaction_version(self._app_id)
 
     def record_of_last_row(self) -> RecordFingerprint | None:
-        """The broker's last record with a row."""
-        return None if self.committed is None else self._last_row(self.committed)
+        """The broker's last record with a row in a file that can be read."""
+        return None if self.committed is None else self._last_row(self.committed, passes_over=True)
 
     def count(self) -> int:
         """The number of the broker's rows in the table."""
@@ -247,14 +243,14 @@ class MessageTable(KeepsProgress):
     def _check(self, version: int) -> None:
         self._ledger = self._watch.check_before_commit(self._ledger, version)
 
-    def _last_row(self, before: int) -> RecordFingerprint | None:
-        rows = (
-            self._spark.read.format("delta")
-            .load(str(self.path))
-            .where(f"physical_offset < {before} and physical_offset >= {before - _LOOK_BACK_BYTES}")
-            .where(f"broker = {literal(self._broker)}")
-            .orderBy("physical_offset", ascending=False)
-            .selectExpr("physical_offset", "msg_size", "unix_millis(store_time)", "body_crc")
-            .take(1)
-        )
-        return RecordFingerprint(*rows[0]) if rows and None not in rows[0] else None
+    def _last_row(self, before: int, *, passes_over: bool = False) -> RecordFingerprint | None:
+        """The record of the broker's last row before an offset; `passes_over` files that cannot be read."""
+        path, storage = self.path, self._delta.storage
+
+        def find(snapshot: Snapshot) -> tuple[int, ...] | None:
+            files = self._delta.files_between(snapshot, before - _LOOK_BACK_BYTES, before)
+            return last_row(storage, files, self._broker, before - _LOOK_BACK_BYTES, before, passes_over=passes_over)
+
+        with output_errors(f"{path}: cannot read the last row of broker {self._broker!r}", path):
+            row = self._delta.of_snapshot(find)
+        return None if row is None else RecordFingerprint(*row)

@@ -7,21 +7,21 @@ import logging
 import uuid
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
 
 from reput.sinks.quarantine import QuarantinedRange
 from reput.sinks.table.change import Change, DataFile
 from reput.sinks.table.columns import QUARANTINE_COMMENTS, commented
-from reput.sinks.table.delta_files import bad_files, files_of, ignoring_missing_files
+from reput.sinks.table.delta_files import bad_files
 from reput.sinks.table.delta_table import DeltaTable
 from reput.sinks.table.history import TableCommit, commits
+from reput.sinks.table.live_rows import offsets_of
 from reput.sinks.table.location import TableLocation
 from reput.sinks.table.quarantine_schema import QUARANTINE_SCHEMA, quarantine_table_path
-from reput.sinks.table.watch import rows_of
+from reput.sinks.table.refusal import output_errors
+from reput.sinks.table.snapshot import Snapshot
 
 _log = logging.getLogger("reput")
 
@@ -32,20 +32,18 @@ _COMMENT = "Ranges of RocketMQ's commitlogs that reput could not read and passed
 class QuarantineTable:
     """One broker's rows of the table; several brokers may share one."""
 
-    def __init__(self, spark: SparkSession, table: TableLocation, broker: str, *, must_exist: bool = False) -> None:
+    def __init__(self, table: TableLocation, broker: str, *, must_exist: bool = False) -> None:
         """Open or create the table beside the message table `table`.
 
         `must_exist` and errors are as in ``DeltaTable.open_or_create``.
         """
         self._delta = DeltaTable.open_or_create(
-            spark,
             quarantine_table_path(table),
             commented(QUARANTINE_SCHEMA, QUARANTINE_COMMENTS),
             properties={"delta.dataSkippingStatsColumns": ",".join(_STATISTICS_COLUMNS)},
             comment=_COMMENT,
             must_exist=must_exist,
         )
-        self._spark = spark
         self._broker = broker
         self._app_id = f"reput/{broker}/quarantine"
 
@@ -58,10 +56,11 @@ class QuarantineTable:
         if known is None:
             return
         path, storage = self._delta.path, self._delta.storage
-        bad = {file.name: file for file in bad_files(storage, files_of(self._spark, storage, self._broker))}
-        with ignoring_missing_files(self._spark):
-            rows = rows_of(self._spark, path, self._broker).select("physical_offset").collect()
-        there = {row.physical_offset for row in rows}
+        files = self._delta.files_of(self._broker)
+        bad = {file.name: file for file in bad_files(storage, files)}
+        sound = (file for file in files if storage.name_of(file.path) not in bad)
+        with output_errors(f"{path}: cannot read the quarantine's rows", path):
+            there = {offset for file in sound for offset in offsets_of(storage, file, self._broker).tolist()}
         missing = [line for line in lines if line.physical_offset < known and line.physical_offset not in there]
         if not (missing or bad):
             return
@@ -77,12 +76,12 @@ class QuarantineTable:
         if taken and not bad and all(each.is_wanted for each in taken):
             _log.info("%s: %d ranges were removed on purpose (%s); they stay away", path, len(missing), why)
             return
-        files = [self._data_file(missing)] if missing else []
+        again = [self._data_file(missing)] if missing else []
 
-        def change(snapshot: Any) -> Change:
-            every = self._delta.files_between(snapshot, -(2**63), 2**63 - 1) if bad else ()
-            removed = [file for file in every if storage.name_of(str(file.getPath())) in bad]
-            return Change(files, removed, (self._app_id, known), is_next=False)
+        def change(snapshot: Snapshot) -> Change:
+            every = self._delta.files(snapshot) if bad else ()
+            removed = [file for file in every if storage.name_of(file.path) in bad]
+            return Change(again, removed, (self._app_id, known), is_next=False)
 
         self._delta.commit(change)
         _log.warning("%s: %d ranges were gone (%s); they are there again", path, len(missing), why)

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
+import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
-from reput.sinks.table.location import NO_TABLE, PUT_BACK, TableLocation
-from reput.source.errors import OutputAwayError, OutputError, ReputError, output_error_of
+from reput.sinks.table.location import TableLocation
+from reput.source.errors import OutputError, ReputError, output_error_of
+from reput.source.printable import printable
 
-# pyspark turns some Java exceptions into its own, also when the call did not come from its API.
-JAVA_ERRORS = (Py4JJavaError, PySparkException)
 _CONSTRAINT = "delta.constraints."
 _MAPPING = "delta.columnMapping.mode"
 # A column's name in the files: the one that it had when the mapping was switched on.
 _PHYSICAL_NAME = "delta.columnMapping.physicalName"
-# What Kernel says of a path without a log, and what that means.
-_GONE = "is not found"
-_FEATURES = re.compile(r"(?:requires (?:reader|writer) table features|features?:?) \[([^\]]+)\]")
 
 
 def table_name(path: TableLocation) -> str:
@@ -134,40 +128,16 @@ def refusal(
     return None
 
 
-def explain_refusal(path: TableLocation, said: str) -> tuple[str, str | None]:
-    """What Kernel's refusal `said` means, and what to do about it, if that is known."""
-    alter = f"ALTER TABLE {table_name(path)}"
-    if "ppend-only" in said or "appendOnly" in said:
-        undo = f"{alter} SET TBLPROPERTIES ('delta.appendOnly' = 'false')"
-        return "the table only takes new rows, and these replace others", f"allow it: {undo}"
-    if "Change Data Feed" in said or "enableChangeDataFeed" in said:
-        undo = f"{alter} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'false')"
-        keeps = "the table keeps a change data feed, which a commit that replaces rows cannot write"
-        return keeps, f"undo it: {undo}"
-    if (features := _FEATURES.search(said)) is not None and "nsupported" in said:
-        names = features.group(1).replace("'", "").split(", ")
-        undo = "; ".join(f"{alter} DROP FEATURE {quoted(each.strip())}" for each in names)
-        return f"the table needs {', '.join(names)}, which reput does not write", f"undo it: {undo}"
-    if _GONE in said:
-        return NO_TABLE, PUT_BACK
-    return said, None
-
-
 @contextmanager
 def output_errors(what: str, file: TableLocation, kind: type[ReputError] | None = None) -> Iterator[None]:
-    """Raise errors of Java and of the system about `file` as `kind` (None: ``kind_of``), with `what` in front."""
+    """Raise errors of the system and of Arrow about `file` as `kind`, by default by the error, `what` in front."""
     try:
         yield
-    except (*JAVA_ERRORS, OSError) as error:
-        raise (kind or kind_of(error))(f"{what}: {first_line(error)}", file=file) from error
-
-
-def kind_of(error: BaseException) -> type[OutputError]:
-    """The class for an error of Java or of the system about a table, by what it says where it has no number."""
-    return OutputAwayError if _GONE in first_line(error) else output_error_of(error)
+    except (OSError, pa.ArrowException) as error:
+        raise (kind or output_error_of(error))(f"{what}: {first_line(error)}", file=file) from error
 
 
 def first_line(error: BaseException) -> str:
     """The first line of an error's text."""
-    said = getattr(error, "java_exception", None) or getattr(error, "strerror", None) or error
-    return str(said).strip().partition("\n")[0]
+    said = getattr(error, "strerror", None) or error
+    return printable(str(said).strip().partition("\n")[0])

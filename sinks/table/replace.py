@@ -12,24 +12,22 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as sf
 from pyspark.sql.types import TimestampType
 
 from reput.sinks.table.change import Change, DataFile
-from reput.sinks.table.delta_files import BadFile, FileBounds
+from reput.sinks.table.delta_files import BadFile
 from reput.sinks.table.delta_table import DeltaTable
+from reput.sinks.table.live_rows import live_numbers
 from reput.sinks.table.message_file import FileStatistics
 from reput.sinks.table.refusal import output_errors
+from reput.sinks.table.snapshot import LoggedAdd, Snapshot
 from reput.source.arrays import Bools
-from reput.source.errors import OutputError
 
 _log = logging.getLogger("reput")
 _ROWS_A_BATCH = 128 * 1024
@@ -71,7 +69,6 @@ class RowReplacement:
 
     def __init__(
         self,
-        spark: SparkSession,
         table: DeltaTable,
         broker: str,
         ranges: LogRanges,
@@ -84,7 +81,7 @@ class RowReplacement:
         self._ranges = ranges
         self._files = files
         self._bad = {file.name for file in bad}
-        self._rests = RestOfFiles(spark, table, self._replaced)
+        self._rests = RestOfFiles(table, self._replaced)
 
     def commit(self, app_id: str, end_offset: int) -> int:
         """Make the commit, with transaction `end_offset` of `app_id`, whether or not it is above the last one.
@@ -93,18 +90,18 @@ class RowReplacement:
         """
         return self._table.commit(lambda snapshot: self._change(snapshot, app_id, end_offset))
 
-    def _change(self, snapshot: Any, app_id: str, end_offset: int) -> Change:
+    def _change(self, snapshot: Snapshot, app_id: str, end_offset: int) -> Change:
         removed, added = [], list(self._files)
         for file in self._table.files_between(snapshot, *self._searched):
-            if self._table.storage.name_of(str(file.getPath())) in self._bad:
+            if self._table.storage.name_of(file.path) in self._bad:
                 removed.append(file)
                 continue
-            bounds = FileBounds.of(file.getStatsJson().orElse(None))
+            bounds = file.bounds
             if not bounds.may_hold(self._broker) or not self._ranges.overlap(bounds.least, bounds.greatest):
                 continue
             around = None if bounds.least is None else self._ranges.around(bounds.least)
             if around is None or not bounds.is_only(self._broker, *around):
-                holds_some, rest = self._rest_of(snapshot, file, bounds)
+                holds_some, rest = self._rest_of(file)
                 if not holds_some:
                     continue
                 added += [rest] if rest is not None else []
@@ -118,15 +115,15 @@ class RowReplacement:
             return -(2**63), 2**63 - 1
         return self._ranges.hull if self._ranges.ranges else (0, 0)
 
-    def _rest_of(self, snapshot: Any, file: Any, bounds: FileBounds) -> tuple[bool, DataFile | None]:
+    def _rest_of(self, file: LoggedAdd) -> tuple[bool, DataFile | None]:
         """Whether the file has rows to replace, and a new file with its other rows, None without any."""
-        name = self._table.storage.name_of(str(file.getPath()))
+        name = self._table.storage.name_of(file.path)
         there = self._table.storage.status(name)
-        if there is not None and there.size_bytes == int(file.getSize()):
-            rest = self._rests.of(snapshot, file, bounds)
+        if there is not None and there.size_bytes == file.size_bytes:
+            rest = self._rests.of(file)
             return rest.taken > 0, rest.file
         text = "%s cannot be read: with it %s rows are gone, of other brokers, too, if it had such"
-        _log.warning(text, self._table.path / name, bounds.rows)
+        _log.warning(text, self._table.path / name, file.bounds.rows)
         return True, None
 
     def _replaced(self, rows: pa.RecordBatch) -> Bools:
@@ -154,44 +151,27 @@ class RestOfFiles:
     Columns that others added stay, and rows that a deletion vector takes away are not written.
     """
 
-    def __init__(self, spark: SparkSession, table: DeltaTable, taken: Callable[[pa.RecordBatch], Bools]) -> None:
+    def __init__(self, table: DeltaTable, taken: Callable[[pa.RecordBatch], Bools]) -> None:
         """`taken` says which of some rows are taken."""
-        self._spark = spark
         self._table = table
         self._taken = taken
         # A rest that was written is still good when another writer was first and the commit is made again.
-        self._known: dict[str, Rest] = {}
+        self._known: dict[tuple[str, object], Rest] = {}
 
-    def of(self, snapshot: Any, file: Any, bounds: FileBounds, *, always: bool = False) -> Rest:
-        """The rest of a file of a snapshot, Kernel's ``AddFile``; it is written if rows are taken, or `always`.
+    def of(self, file: LoggedAdd, *, always: bool = False) -> Rest:
+        """The rest of a file of the table; it is written if rows are taken, or `always`.
 
         Raises
         ------
         OutputError
             The file cannot be read, or its rest not be written.
         """
-        key = str(file.toString())
-        if key not in self._known:
-            name = self._table.storage.name_of(str(file.getPath()))
-            self._known[key] = self.write(name, self._live(snapshot, file, bounds), always=always)
-        return self._known[key]
-
-    def _live(self, snapshot: Any, file: Any, bounds: FileBounds) -> npt.NDArray[np.int64] | None:
-        """The numbers of the rows that no deletion vector removes; None for all."""
-        if not file.getDeletionVector().isPresent():
-            return None
-        version, name = int(snapshot.getVersion()), str(file.getPath())
-        rows = self._spark.read.format("delta").option("versionAsOf", version).load(str(self._table.path))
-        here = rows.where(sf.col("_metadata.file_path").endswith(f"/{name.rpartition('/')[2]}"))
-        live = here.select("_metadata.row_index").toArrow()["row_index"].to_numpy()
-        deleted = int(file.getDeletionVector().get().getCardinality())
-        if bounds.rows is not None and len(live) != bounds.rows - deleted:
-            raise OutputError(
-                f"{self._table.path}: {len(live)} rows of {name} are told, {bounds.rows - deleted} are in it",
-                advice="'REORG TABLE ... APPLY (PURGE)' writes its deletion vectors into the files, then start again",
-                file=self._table.path / self._table.storage.name_of(name),
-            )
-        return np.sort(live)
+        if file.key not in self._known:
+            name, path = self._table.storage.name_of(file.path), self._table.path
+            with output_errors(f"cannot read the deletion vector of {path / name}", path / name):
+                live = live_numbers(self._table.storage, file)
+            self._known[file.key] = self.write(name, live, always=always)
+        return self._known[file.key]
 
     def write(self, source: str, live: npt.NDArray[np.int64] | None, *, always: bool = False) -> Rest:
         """The rest of the file `source`, of which only the rows with the numbers `live` there are, or all; see `of`."""

@@ -1,6 +1,6 @@
-"""Where S3 is, read once from the usual environment variables and files, as each of three libraries wants it.
+"""Where S3 is, read once from the usual environment variables and files, as each of four libraries wants it.
 
-Credentials are not read here: pyarrow, deltalake and Hadoop each ask AWS' own chain for them.
+Credentials are not read here: pyarrow, deltalake, boto3 and Hadoop each ask AWS' own chain for them.
 """
 
 from __future__ import annotations
@@ -52,6 +52,17 @@ class S3Place:
             at = urlsplit(self.endpoint)
             options |= {"endpoint_override": at.netloc + at.path.rstrip("/"), "scheme": at.scheme}
         return S3FileSystem(**options)
+
+    def client(self) -> Any:
+        """boto3's client."""
+        import boto3  # noqa: PLC0415  most tables are on local disks
+        from botocore.config import Config  # noqa: PLC0415
+
+        options: dict[str, Any] = {"connect_timeout": _CONNECT_S, "read_timeout": _REQUEST_S}
+        # Servers other than AWS have no names for buckets, and not all of them know its newer checksums.
+        if self.endpoint:
+            options |= {"s3": {"addressing_style": "path"}, "request_checksum_calculation": "when_required"}
+        return boto3.client("s3", endpoint_url=self.endpoint, region_name=self.region, config=Config(**options))
 
     def deltalake_options(self) -> dict[str, str]:
         """The ``storage_options`` of deltalake."""

@@ -1,7 +1,7 @@
-"""The files of a table on S3: Arrow reads, writes, lists and removes, and Hadoop puts what must be absent.
+"""The files of a table on S3: Arrow reads, writes, lists and removes, and boto3 puts what must be absent.
 
 An object is there whole, durably and at once, or not at all. Only a put with the header ``If-None-Match: *`` can leave
-what another writer has put in peace. Arrow has no such put, so Hadoop's is used, in Spark's JVM.
+what another writer has put in peace. Arrow has no such put, and it cannot ask whether a bucket keeps versions.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ from reput.sinks.table.storage import LOG, PROBE, FileStatus, TableStorage
 from reput.source.errors import OutputError, output_error_of
 from reput.source.printable import printable
 
-# Hadoop's word for the header.
-_IF_ABSENT = "fs.option.create.conditional.overwrite"
 _THREADS = 16
 # With more files than this a listing is cheaper than a request for each.
 _STATUSES_MAX = 64
@@ -72,18 +70,10 @@ class S3Storage(TableStorage):
         self.uri = f"s3://{self._root}"
         self.deltalake_options = self._place.deltalake_options()
         self._made: tuple[int, Any] | None = None
-        self._put_new: Callable[[str, bytes], None] | None = None
-        self._hadoop: _Hadoop | None = None
+        self._client_made: tuple[int, Any] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return S3Storage, (self.location, self._place)
-
-    def for_commits(self, spark: Any) -> S3Storage:
-        """The same with Hadoop's file system of the Spark session, which `put_if_absent` uses."""
-        storage = S3Storage(self.location, self._place)
-        storage._hadoop = _Hadoop(spark)
-        storage._put_new = storage._hadoop.put_new
-        return storage
 
     def check_commits(self) -> None:
         """Put a name twice: raises OutputError unless the second put is refused."""
@@ -109,13 +99,13 @@ class S3Storage(TableStorage):
 
     def check_removal(self) -> None:
         """Raise OutputError if the bucket keeps versions of what is removed, or does not tell."""
-        assert self._hadoop is not None, "for_commits"
         bucket = self.location.bucket
         try:
-            if not self._hadoop.keeps_versions(self.location):
+            # A bucket that never had versions has no status.
+            if "Status" not in self._client.get_bucket_versioning(Bucket=bucket):
                 return
             what, advice = "keeps versions of objects", "move the table to a bucket that never had versions"
-        except Exception as error:  # noqa: BLE001  Java's
+        except Exception as error:  # noqa: BLE001  boto3 raises many kinds
             what, advice = f"does not tell whether it keeps versions: {_cut(error)}", "allow s3:GetBucketVersioning"
         raise OutputError(
             f"{self.location}: the bucket {bucket} {what}, so what is removed could be read again",
@@ -201,10 +191,10 @@ class S3Storage(TableStorage):
         return self._put(name, data)
 
     def _put(self, name: str, data: bytes) -> bool:
-        assert self._put_new is not None, "for_commits"
+        bucket, _, key = self._at(name).partition("/")
         for pause in (*_PAUSES_S, None):
             try:
-                self._put_new(str(self.location / name), data)
+                self._client.put_object(Bucket=bucket, Key=key, Body=data, IfNoneMatch="*")
             except Exception as error:  # whatever it is, what is there decides
                 with suppress(FileNotFoundError):
                     return self.read(name) == data
@@ -259,6 +249,13 @@ class S3Storage(TableStorage):
             self._made = os.getpid(), self._place.filesystem()
         return self._made[1]
 
+    @property
+    def _client(self) -> Any:
+        """boto3's client of this process."""
+        if self._client_made is None or self._client_made[0] != os.getpid():
+            self._client_made = os.getpid(), self._place.client()
+        return self._client_made[1]
+
     def _at(self, name: str) -> str:
         return name.partition("://")[2] if urlsplit(name).scheme else f"{self._root}/{name}"
 
@@ -286,30 +283,7 @@ class S3Storage(TableStorage):
             raise OSError(_cut(error)) from error
 
 
-class _Hadoop:
-    """Hadoop's file system in Spark's JVM; raises Java's errors."""
-
-    def __init__(self, spark: Any) -> None:
-        self._jvm = spark._jvm  # noqa: SLF001  py4j's gateway has no public name
-        self._configuration = spark._jsc.hadoopConfiguration()  # noqa: SLF001
-
-    def put_new(self, uri: str, data: bytes) -> None:
-        """Put an object only if there is none."""
-        path = self._jvm.org.apache.hadoop.fs.Path(uri)
-        builder = path.getFileSystem(self._configuration).createFile(path).create().overwrite(False)
-        stream = builder.must(_IF_ABSENT, "true").build()
-        stream.write(data)
-        stream.close()
-
-    def keeps_versions(self, location: S3Location) -> bool:
-        """Whether the bucket keeps what is replaced or removed, or once did."""
-        path = self._jvm.org.apache.hadoop.fs.Path(str(location))
-        client = path.getFileSystem(self._configuration).getS3AInternals().getAmazonS3Client("reput")
-        request = self._jvm.software.amazon.awssdk.services.s3.model.GetBucketVersioningRequest.builder()
-        return client.getBucketVersioning(request.bucket(location.bucket).build()).statusAsString() is not None
-
-
 def _cut(error: BaseException) -> str:
     """An error's first words: what a server answers may repeat parts of the request."""
-    said = str(getattr(error, "java_exception", None) or error).strip().partition("\n")[0].partition("<")[0]
+    said = str(error).strip().partition("\n")[0].partition("<")[0]
     return printable(said)[:_TEXT_LENGTH_MAX]

@@ -54,7 +54,7 @@ class TableStorage(ABC):
     Attributes
     ----------
     location
-        The table's root, for messages, Spark and Kernel.
+        The table's root, for messages and Spark.
     uri, deltalake_options
         The same for deltalake.
     commit_attempts
@@ -137,11 +137,11 @@ class TableStorage(ABC):
 
     @abstractmethod
     def sync_log(self, *names: str) -> None:
-        """Make files of the log durable that Java wrote, those that are there; raises OutputError."""
+        """Make files of the log durable that a library wrote, those that are there; raises OutputError."""
 
     @abstractmethod
     def sync_new_table(self) -> None:
-        """Make a table durable that Java has made; raises OutputError."""
+        """Make a table durable that was just made; raises OutputError."""
 
     @abstractmethod
     def remove(self, names: Iterable[str], *, durable: bool = False) -> None:
@@ -170,8 +170,8 @@ class TableStorage(ABC):
     def name_of(self, logged: str) -> str:
         """The name of a data file by its URL-encoded name in the table's log, or by a URI."""
 
-    def for_commits(self, spark: Any) -> TableStorage:  # noqa: ARG002
-        """The same, with what `put_if_absent` needs of the Spark session."""
+    def for_commits(self) -> TableStorage:
+        """The same of a table that is there: nothing is put where its log is missing, as on an unmounted disk."""
         return self
 
 
@@ -188,8 +188,8 @@ class LocalStorage(TableStorage):
         self.uri = root.resolve().as_uri()
         self.deltalake_options = {}
 
-    def for_commits(self, spark: Any) -> LocalStorage:  # noqa: ARG002
-        """The same of a table that is there: it puts files only where the table's log is."""
+    def for_commits(self) -> LocalStorage:
+        """It puts files only where the table's log is."""
         return LocalStorage(self.location, has_log=True)
 
     def _check_log(self) -> None:
@@ -281,7 +281,7 @@ class LocalStorage(TableStorage):
         DurableFiles(self.location).make_durable(tuple(name.split("/")) for name in names)
 
     def sync_log(self, *names: str) -> None:
-        """Sync files of the log: neither Kernel nor Hadoop does, and a torn log makes the table unreadable."""
+        """Sync files of the log: deltalake does not, and a torn log makes the table unreadable."""
         log = self.location / LOG
         _sync_existing(*(log / part for name in names for part in (name, f".{name}.crc")), log)
 

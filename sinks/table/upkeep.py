@@ -25,7 +25,6 @@ from reput.sinks.table.file_list import FileList
 from reput.sinks.table.key_filter import KeyFilterWriter
 from reput.sinks.table.log_cleanup import LOG_KEPT, clean_log
 from reput.sinks.table.own_files import OWN_DATA_FILE, remove_data_files
-from reput.sinks.table.refusal import JAVA_ERRORS
 from reput.sinks.table.row_retention import ALL_FOREVER, RowRetention
 from reput.source.errors import MayPassError, OutputError, ReputError, TransientError
 from reput.source.printable import printable
@@ -121,7 +120,7 @@ class TableUpkeep:
             if self._missed_file:
                 self._refuse(self._lost_file_error() or error)
             self._list, self._missed_file = None, True
-        except (ReputError, *JAVA_ERRORS, pa.ArrowException, OSError, ValueError, LookupError) as error:
+        except (ReputError, pa.ArrowException, OSError, ValueError, LookupError) as error:
             self._refuse(error)
         done.refused = self._refused
         if self._list is not None:

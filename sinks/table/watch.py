@@ -10,15 +10,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sf
-
-from reput.sinks.table.delta_files import BadFile, bad_files, files_of
+from reput.sinks.table.delta_files import BadFile, bad_files
 from reput.sinks.table.delta_table import DeltaTable
 from reput.sinks.table.history import TableCommit, commit_digest, commit_file, commits, rows_before
-from reput.sinks.table.location import TableLocation
+from reput.sinks.table.live_rows import count_before
 from reput.sinks.table.log_cleanup import TableLog
+from reput.sinks.table.refusal import output_errors
 from reput.sinks.table.row_ledger import RowGap, RowLedger
+from reput.sinks.table.snapshot import Snapshot
 from reput.source.errors import OutputError, RowsLostError, TransientError
 
 _log = logging.getLogger("reput")
@@ -32,11 +31,8 @@ _LISTED_MAX = 3
 class TableWatch:
     """Follows one broker's rows in one table."""
 
-    def __init__(
-        self, spark: SparkSession, table: DeltaTable, app_id: str, broker: str, *, log_begin: int, accepts_loss: bool
-    ) -> None:
+    def __init__(self, table: DeltaTable, app_id: str, broker: str, *, log_begin: int, accepts_loss: bool) -> None:
         """`log_begin` is where the log begins; `accepts_loss` lets it go on without lost rows from before that."""
-        self._spark = spark
         self._table = table
         self._app_id = app_id
         self._broker = broker
@@ -56,7 +52,7 @@ class TableWatch:
             The table has rows of the broker, but no transaction.
         """
         version, self._began_at = self._table.version, committed
-        files = files_of(self._spark, self._table.storage, self._broker)
+        files = self._table.files_of(self._broker)
         if bad := bad_files(self._table.storage, files):
             raise self._files_lost_error(bad, committed or 0)
         if committed is None:
@@ -68,8 +64,7 @@ class TableWatch:
 
     def bad_files(self) -> list[BadFile]:
         """The files of the table's present version that may have the broker's rows and cannot be read."""
-        storage = self._table.storage
-        return bad_files(storage, files_of(self._spark, storage, self._broker))
+        return bad_files(self._table.storage, self._table.files_of(self._broker))
 
     def check_before_commit(self, ledger: RowLedger, version: int) -> RowLedger:
         """Check what others committed since `ledger` was seen, up to `version`; raises what `check_at_start` raises.
@@ -295,19 +290,14 @@ class TableWatch:
         return list(commits(self._table.storage, first, last, self._app_id, self._broker))
 
     def _counts(self, version: int, offsets: Sequence[int]) -> list[int]:
-        """The number of the broker's rows before each offset."""
-        frame = rows_of(self._spark, self._table.path, self._broker, version)
-        counted = (sf.count_if(sf.col("physical_offset") < offset).alias(f"c{n}") for n, offset in enumerate(offsets))
-        row = frame.agg(*counted).first() if offsets else None
-        return [] if row is None else [int(count) for count in row]
+        """The number of the broker's rows in a version before each offset."""
+        path, storage = self._table.path, self._table.storage
 
+        def count(snapshot: Snapshot) -> list[int]:
+            return count_before(storage, self._table.files(snapshot), self._broker, offsets)
 
-def rows_of(spark: SparkSession, path: TableLocation, broker: str, version: int | None = None) -> DataFrame:
-    """The broker's rows in the present version of the table, or in `version`."""
-    reader = spark.read.format("delta")
-    if version is not None:
-        reader = reader.option("versionAsOf", version)
-    return reader.load(str(path)).where(sf.col("broker") == broker)
+        with output_errors(f"{path}: cannot count the rows of broker {self._broker!r}", path):
+            return self._table.of_snapshot(count, version) if offsets else []
 
 
 def _range(start: int, end: int, log_begin: int) -> str:

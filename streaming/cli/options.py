@@ -87,13 +87,6 @@ class Config:
 
 
 @dataclass(eq=False, repr=False)
-class SparkConfig(Config):
-    """The settings of a command that runs Spark on a table."""
-
-    verbose: Verbose = False
-
-
-@dataclass(eq=False, repr=False)
 class LogConfig(Config):
     """The settings with which a log is read."""
 

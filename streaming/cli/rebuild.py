@@ -12,7 +12,7 @@ from reput.streaming.cli.app import app, set_up_logging
 from reput.streaming.cli.options import LogConfig, Reporting, Store, Verbose, Yes, table_option
 from reput.streaming.process.working import working
 
-# If reput's own processes read the log, Spark only commits what they wrote to the table.
+# If reput's own processes read the log, Spark is there for a table on S3, and for one that only Spark reads.
 _COMMITTER = "local[1]"
 
 
@@ -100,5 +100,5 @@ def rebuild(
             read=read,
             written=written,
         ) as session:
-            report = job.run(session.tasks, session.spark() if request.makes_table else None)
+            report = job.run(session.tasks, session.spark if request.makes_table else None)
     typer.echo(report.to_json() if reporting.as_json else report.text())

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TextIO
 import typer
 
 from reput.source.errors import OptionError
-from reput.streaming.cli.options import At, SparkConfig, TableToRead, version_or_time
+from reput.streaming.cli.options import At, Config, TableToRead, Verbose, version_or_time
 
 if TYPE_CHECKING:
     from reput.streaming.sql.result import Relations, Result
@@ -24,7 +24,7 @@ OLD_NAMES: Final = {"--output": "--result"}
 
 
 @dataclass(eq=False, repr=False)
-class Asking(SparkConfig):
+class Asking(Config):
     """How a table is asked: the options of `reput sql` and `reput ask`.
 
     Raises
@@ -33,6 +33,7 @@ class Asking(SparkConfig):
         The options do not go together, or one has a value that it does not allow.
     """
 
+    verbose: Verbose = False
     table: TableToRead = None
     engine: Annotated[
         str, typer.Option(help="duckdb, which needs no Java, or spark. Each has its own dialect of SQL.")

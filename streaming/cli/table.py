@@ -7,32 +7,23 @@ from typing import Annotated
 
 import typer
 
-from reput.source.system import SPARK, check_limits
-from reput.streaming.cli.app import app, run_or_fail, set_up_logging
-from reput.streaming.cli.options import DryRun, Json, SparkConfig, Table
+from reput.streaming.cli.app import app, set_up_logging
+from reput.streaming.cli.options import Config, DryRun, Json, Table
 from reput.streaming.process.standard_streams import terminal_width
 from reput.streaming.process.working import working
 
 table = app.group("table", "Describe, maintain and repair a message table.", no_args_is_help=True)
 
-_STARTS_SPARK = ("optimize", "expire", "forget")
 _LEFT = 1
 
 Broker = Annotated[str | None, typer.Option(help="Only this broker's rows. [default: every broker's]")]
-
-
-@table.callback()
-def about(context: typer.Context) -> None:
-    """Describe, maintain and repair a message table; remove rows that must be forgotten."""
-    if context.invoked_subcommand in _STARTS_SPARK:
-        run_or_fail(lambda: check_limits(SPARK))
 
 
 @table.command(epilog="Example: reput table describe --table /data/messages")
 def describe(table: Table, as_json: Json = False) -> None:
     """Show versions, rows, files, brokers and times.
 
-    Also shows which readers can read the table, and which files wait to be merged. Needs no Spark.
+    Also shows which readers can read the table, and which files wait to be merged.
     """
     from reput.sinks.table.table_state import TableState  # noqa: PLC0415
     from reput.streaming.output.paths import check_table  # noqa: PLC0415
@@ -51,7 +42,7 @@ def history(
 ) -> None:
     """Show what each version did and who made it.
 
-    The newest version comes first. --json prints one line for each version. Needs no Spark.
+    The newest version comes first. --json prints one line for each version.
     """
     from reput.sinks.table.file_list import log_errors  # noqa: PLC0415
     from reput.sinks.table.history import log_entries  # noqa: PLC0415
@@ -69,22 +60,16 @@ def history(
 
 
 @table.command(epilog="Example: reput table optimize --table /data/messages")
-def optimize(table: Table, settings: SparkConfig, broker: Broker = None, as_json: Json = False) -> None:
+def optimize(table: Table, broker: Broker = None, as_json: Json = False) -> None:
     """Merge small files and sort large files.
 
     A running tail does the same, a little at a time. This command ends when nothing is left to merge or sort.
     """
-    from reput.streaming.config.pipeline import load_spark_options  # noqa: PLC0415
-    from reput.streaming.output.paths import check_table  # noqa: PLC0415
     from reput.streaming.table import report  # noqa: PLC0415
     from reput.streaming.table import upkeep as merging  # noqa: PLC0415
 
     set_up_logging()
-
-    options = load_spark_options(settings.config, settings.option or ())
-    check_table(table)
-    with merging.table_session("reput table optimize", options, table, verbose=settings.verbose) as spark:
-        done = merging.optimize(spark, table, broker)
+    done = merging.optimize(table, broker)
     typer.echo(report.as_json(done) if as_json else report.optimize_text(done))
 
 
@@ -104,7 +89,7 @@ def vacuum(
     """Remove old commits, and files that only they need.
 
     Also removes files that interrupted writers left. Files that reput did not write stay, unless a commit removed them.
-    A tail may keep the table meanwhile. Needs no Spark.
+    A tail may keep the table meanwhile.
     """
     from reput.streaming.table import report  # noqa: PLC0415
     from reput.streaming.table import upkeep as cleaning  # noqa: PLC0415
@@ -118,7 +103,7 @@ def vacuum(
 def repair(table: Table, as_json: Json = False) -> None:
     """Replace a damaged or missing checkpoint of the table's log.
 
-    The new checkpoint is made from the commits. Needs no Spark.
+    The new checkpoint is made from the commits.
     """
     from reput.streaming.table import report  # noqa: PLC0415
     from reput.streaming.table import upkeep as repairing  # noqa: PLC0415
@@ -130,7 +115,7 @@ def repair(table: Table, as_json: Json = False) -> None:
 @table.command(epilog="Example: reput table expire --table /data/messages --config reput.toml --dry-run")
 def expire(
     table: Table,
-    settings: SparkConfig,
+    settings: Config,
     broker: Broker = None,
     dry_run: DryRun = False,
     as_json: Json = False,
@@ -145,18 +130,15 @@ def expire(
 
     set_up_logging()
 
-    retention, spark = load_table_options(settings.config, settings.option or ())
-    if dry_run:
-        done = expiring.plan(table, retention, broker)
-    else:
-        done = expiring.expire(table, retention, broker, spark, verbose=settings.verbose)
+    retention = load_table_options(settings.config, settings.option or ())
+    carry_out = expiring.plan if dry_run else expiring.expire
+    done = carry_out(table, retention, broker)
     typer.echo(report.as_json(done) if as_json else report.expiry_text(done, dry_run=dry_run))
 
 
 @table.command(epilog="Example: reput table forget --table /data/messages --key customer-17 --yes")
 def forget(
     table: Table,
-    settings: SparkConfig,
     topic: Annotated[list[str] | None, typer.Option(help="A topic; with keys or ids, only theirs in it.")] = None,
     key: Annotated[list[str] | None, typer.Option(help="A key of messages.")] = None,
     uniq_key: Annotated[list[str] | None, typer.Option(help="An id that a client gave (UNIQ_KEY).")] = None,
@@ -172,13 +154,11 @@ def forget(
     Topics, keys and ids may be repeated. The exit code is 1 if a file still has such rows, or cannot be read.
     """
     from reput.sinks.table.forget_request import ForgetRequest  # noqa: PLC0415
-    from reput.streaming.config.pipeline import load_spark_options  # noqa: PLC0415
     from reput.streaming.table import forget as forgetting  # noqa: PLC0415
     from reput.streaming.table import report  # noqa: PLC0415
 
     set_up_logging()
     request = ForgetRequest(topic or (), key or (), uniq_key or (), msg_id or (), broker)
-    options = load_spark_options(settings.config, settings.option or ())
     forgetting.checked(request)
     if not yes:
         with working("looking for rows"):
@@ -186,6 +166,6 @@ def forget(
         typer.echo(report.as_json(plan) if as_json else report.plan_text(plan))
         return 0
     with working("removing rows"):
-        done = forgetting.forget(table, request, options, verbose=settings.verbose)
+        done = forgetting.forget(table, request)
     typer.echo(report.as_json(done) if as_json else report.forgotten_text(done))
     return 0 if done.left.is_clean else _LEFT

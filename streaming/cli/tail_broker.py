@@ -63,8 +63,7 @@ def tail_broker(
                     driver_memory=settings.spark.driver_memory,
                     log_file=None if verbose else job.spark_log,
                     settings=spark.TAIL_SETTINGS,
-                    with_delta=table is not None,
-                    table=table,
+                    with_delta=False,  # the table is committed to without Spark
                     log_max_bytes=settings.spark.log_max_bytes,
                 )
             )

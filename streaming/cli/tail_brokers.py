@@ -63,7 +63,7 @@ def tail_brokers(
     )
     brokers = Brokers(
         runs,
-        partial(_sessions, of_spark, table, verbose=verbose),
+        partial(_sessions, of_spark, verbose=verbose),
         Console(stderr=True, force_terminal=False if verbose or lines.is_json else None),
         facts,
         available_now=available_now,
@@ -120,7 +120,7 @@ def _run(
     return BrokerRun(RunState(name, {"store": str(section.store), "output": str(section.output)}), section.output, fail)
 
 
-def _sessions(options: SparkOptions, table: TableLocation | None, spark_log: Path, *, verbose: bool) -> Sessions:
+def _sessions(options: SparkOptions, spark_log: Path, *, verbose: bool) -> Sessions:
     return Sessions(
         partial(
             spark.start_session,
@@ -129,8 +129,7 @@ def _sessions(options: SparkOptions, table: TableLocation | None, spark_log: Pat
             driver_memory=options.driver_memory,
             log_file=None if verbose else spark_log,
             settings=spark.SEVERAL_BROKERS_SETTINGS,
-            with_delta=table is not None,
-            table=table,
+            with_delta=False,  # as for one broker
             log_max_bytes=options.log_max_bytes,
         )
     )

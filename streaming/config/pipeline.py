@@ -51,7 +51,6 @@ __all__ = [
     "load_config",
     "load_file_options",
     "load_process_options",
-    "load_spark_options",
     "load_sql_options",
     "load_table_options",
     "options_of_broker",
@@ -187,11 +186,6 @@ def load_file_options(config_file: Path | None, broker_conf: Path | None, overri
     return settings
 
 
-def load_spark_options(config_file: Path | None, overrides: Sequence[str]) -> SparkOptions:
-    """Load Spark's options for a command that reads no store; errors as in `load_config`."""
-    return filled(SparkOptions, {**Configuration.read(config_file).options, **_on_command_line(overrides)})
-
-
 def load_process_options(file: Configuration, overrides: Sequence[str]) -> tuple[TailOptions, SparkOptions]:
     """Load what is one for a process with the brokers of `file`; errors as in `load_config`."""
     given = {**file.options, **_on_command_line(overrides)}
@@ -204,10 +198,10 @@ def load_sql_options(config_file: Path | None, overrides: Sequence[str]) -> tupl
     return filled(SqlOptions, given), filled(SparkOptions, given)
 
 
-def load_table_options(config_file: Path | None, overrides: Sequence[str]) -> tuple[RowRetention, SparkOptions]:
-    """Load how long a table keeps rows, and Spark's options; errors as in `load_config`."""
+def load_table_options(config_file: Path | None, overrides: Sequence[str]) -> RowRetention:
+    """Load how long a table keeps rows; errors as in `load_config`."""
     given = {**Configuration.read(config_file).options, **_on_command_line(overrides)}
-    return filled(TableOptions, given).retention, filled(SparkOptions, given)
+    return filled(TableOptions, given).retention
 
 
 def check_range_count(name: str, bytes_a_range: int, bytes_at_once: int, most: int = _RANGES_MAX) -> None:

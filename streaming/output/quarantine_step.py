@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark.sql import SparkSession
-
 from reput.sinks.dispatch.batch import LogicBatch
 from reput.sinks.quarantine import EXPIRED, Quarantine, QuarantinedRange, load_quarantine
 from reput.sinks.queue.admission import RefusedRecord
@@ -23,7 +21,6 @@ _log = logging.getLogger("reput")
 
 
 def open_quarantine_table(
-    spark: SparkSession,
     table: TableLocation,
     broker: str,
     quarantine: Quarantine,
@@ -36,7 +33,7 @@ def open_quarantine_table(
     A run that died may have written lines only to `output`, which has the lines of `quarantine`. `must_exist` is as in
     ``DeltaTable.open_or_create``.
     """
-    found = QuarantineTable(spark, table, broker, must_exist=must_exist)
+    found = QuarantineTable(table, broker, must_exist=must_exist)
     lines = load_quarantine(output)
     found.repair(lines)
     found.write(quarantine.end_offset, lines)

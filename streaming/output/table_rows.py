@@ -15,13 +15,14 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
-from reput.sinks.table.delta_files import LoggedFile, files_of, files_without_spark, ignoring_missing_files
+from reput.sinks.table.delta_files import LoggedFile, files_without_spark, ignoring_missing_files
 from reput.sinks.table.delta_table import DeltaTable
 from reput.sinks.table.history import transaction_id
 from reput.sinks.table.location import TableLocation
 from reput.sinks.table.message_file import TABLE_SCHEMA
 from reput.sinks.table.record_digest import COLUMNS, SUM_DDL, StretchSums, row_digests
 from reput.sinks.table.row_retention import ExpiryLimits
+from reput.sinks.table.snapshot import LoggedAdd
 from reput.sinks.table.storage import table_storage
 from reput.sinks.table.stored_rows import RowsFile, RowsReader
 from reput.source.errors import OutputError
@@ -77,7 +78,7 @@ class ComparedRows(ABC):
 
     version: int
     committed: int | None
-    files: list[LoggedFile]
+    files: Sequence[LoggedFile | LoggedAdd]
     columns: TableColumns
 
     @abstractmethod
@@ -154,11 +155,11 @@ class _SparkRows(ComparedRows):
 
     def __init__(self, spark: SparkSession, reader: RowsReader) -> None:
         path = reader.storage.location
-        delta = DeltaTable(spark, path, spark_schema(TABLE_SCHEMA), later=LATER_NAMES)
+        delta = DeltaTable(path, spark_schema(TABLE_SCHEMA), later=LATER_NAMES)
         self._spark = spark
         self.version = delta.version
         self.committed = delta.last_transaction_version(transaction_id(reader.broker))
-        self.files = files_of(spark, reader.storage, reader.broker)
+        self.files = delta.files_of(reader.broker)
         table = spark.read.format("delta").load(str(path)).where(sf.col("broker") == reader.broker)
         table = table.where(f"not {reader.expired.condition()}")
         if reader.least is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -121,8 +121,10 @@ class Rebuild:
         """Where Spark's own messages go."""
         return self._files.make_directory(REPUT) / _SPARK_LOG
 
-    def run(self, tasks: Tasks, spark: SparkSession | None = None) -> RebuildReport:
-        """Make everything and put it in place; the message table needs `spark`.
+    def run(self, tasks: Tasks, spark: Callable[[], SparkSession] | None = None) -> RebuildReport:
+        """Make everything and put it in place.
+
+        The message table needs `spark`, and asks it for a session if only Spark reads it.
 
         Raises
         ------
@@ -140,7 +142,7 @@ class Rebuild:
                     self._files, self._config, self._request, self._log, self._change.end(self._log)
                 )
                 writers = self._open(tasks, spark, cleanup)
-            quarantine = self._open_quarantine(writers, spark, cleanup)
+            quarantine = self._open_quarantine(writers, cleanup)
             ends = _ends(writers) if quarantine is None else [*_ends(writers), quarantine.end_offset]
             start = min(self._plan.end, max(self._plan.start, aligned(self._log, min(ends))))
             self._progress.begin(self._plan.start, start, self._plan.end)
@@ -190,7 +192,7 @@ class Rebuild:
         if handed is not None:
             _log.info("%s", handed.text())
 
-    def _open(self, tasks: Tasks, spark: SparkSession | None, cleanup: ExitStack) -> list[EffectsWriter]:
+    def _open(self, tasks: Tasks, spark: Callable[[], SparkSession] | None, cleanup: ExitStack) -> list[EffectsWriter]:
         """The writers, their sinks recovered; each has files of its own, since each is written by its own thread."""
         writers: list[EffectsWriter] = []
         if self._request.makes_queues(self._config):
@@ -209,7 +211,6 @@ class Rebuild:
             assert self._request.table is not None
             begin = self._log.queue().min_offset
             table = MessageTable(
-                spark,
                 self._request.table,
                 self._config.broker.name,
                 self._files,
@@ -224,9 +225,7 @@ class Rebuild:
             writers.append(TableWriter(table))
         return writers
 
-    def _open_quarantine(
-        self, writers: list[EffectsWriter], spark: SparkSession | None, cleanup: ExitStack
-    ) -> QuarantineStep | None:
+    def _open_quarantine(self, writers: list[EffectsWriter], cleanup: ExitStack) -> QuarantineStep | None:
         """The step that records what is left out; None if damage ends the rebuild."""
         policy = self._config.source.on_damage
         if policy == STOP:
@@ -236,10 +235,8 @@ class Rebuild:
         quarantine.recover(max(self._plan.start, min(ends)), max(ends))
         table = None
         if self._request.makes_table:
-            assert spark is not None
             assert self._request.table is not None
-            broker = self._config.broker.name
-            table = open_quarantine_table(spark, self._request.table, broker, quarantine, self._root)
+            table = open_quarantine_table(self._request.table, self._config.broker.name, quarantine, self._root)
         queues = (sink for writer in writers for sink in writer.sinks if isinstance(sink, ConsumeQueueSink))
         return QuarantineStep(quarantine, self._log, next(queues, None), table)
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_path import REPUT, SPARK_CHECKPOINT
-from reput.sinks.table.delta_files import BadFile, ignoring_missing_files
+from reput.sinks.table.delta_files import BadFile
 from reput.sinks.table.forgotten_rows import NONE_FORGOTTEN, ForgottenRows
 from reput.sinks.table.history import transaction_id
 from reput.sinks.table.message_table import MessageTable, TableBatch
@@ -48,7 +48,7 @@ class TableRepair:
 
     def __init__(
         self,
-        spark: SparkSession,
+        spark: Callable[[], SparkSession],
         tasks: Tasks,
         config: PipelineConfig,
         table: MessageTable,
@@ -56,7 +56,10 @@ class TableRepair:
         *,
         restores_forgotten: bool = False,
     ) -> None:
-        """Rows that were forgotten are made again only if it `restores_forgotten` ones."""
+        """Rows that were forgotten are made again only if it `restores_forgotten` ones.
+
+        `spark` gives a session for a table that only Spark reads.
+        """
         self._spark = spark
         self._tasks = tasks
         self._config = config
@@ -133,8 +136,7 @@ class TableRepair:
 
     def _check_cut(self, limit: int) -> None:
         """Raise OutputError if the table's last record is still behind the log's end: the log may be damaged there."""
-        with ignoring_missing_files(self._spark):
-            known = self._table.record_of_last_row()
+        known = self._table.record_of_last_row()
         file = None if known is None else self._log.queue().find(known.offset)
         if known is None or known.offset < limit or file is None or known.offset + known.size > file.end:
             return
@@ -155,9 +157,7 @@ class TableRepair:
         rows = run_over(self._tasks, writer.write, spans)
         batches = [TableBatch.merge(pa.Table.from_batches([row])) for row in rows]
         files = [file for batch in batches for file in batch.files]
-        replacement = RowReplacement(
-            self._spark, self._table.delta, self._config.broker.name, LogRanges(ranges), files, bad
-        )
+        replacement = RowReplacement(self._table.delta, self._config.broker.name, LogRanges(ranges), files, bad)
         version = replacement.commit(transaction_id(self._config.broker.name), limit)
         listed = ", ".join(f"[{begin}, {min(end, limit)})" for begin, end in ranges[:_LISTED_MAX] if begin < limit)
         more = f" and {len(ranges) - _LISTED_MAX} more" if len(ranges) > _LISTED_MAX else ""
@@ -175,7 +175,7 @@ class TableRepair:
     def _differing(self, limit: int, *, is_cut: bool) -> list[tuple[int, int]]:
         """The ranges, between whole records, in which the table differs from the log."""
         path, broker = self._table.path, self._config.broker.name
-        rows = compared_rows(path, broker, self._expired, self._tasks, lambda: self._spark, least=self._least)
+        rows = compared_rows(path, broker, self._expired, self._tasks, self._spark, least=self._least)
         found, _ = rows.sums()
         expected = self._log_sums(limit)
         differing = expected.differing(found)

@@ -10,7 +10,6 @@ from reput.sinks.table.location import TableLocation
 from reput.sinks.table.row_retention import RowRetention
 from reput.sinks.table.table_state import TableState
 from reput.source.errors import OptionError
-from reput.streaming.config.run_options import SparkOptions
 from reput.streaming.output.paths import check_table
 from reput.streaming.table.report import ExpiryReport
 
@@ -37,9 +36,7 @@ def plan(path: TableLocation, retention: RowRetention, broker: str | None) -> Ex
     return ExpiryReport(str(retention), found)
 
 
-def expire(
-    path: TableLocation, retention: RowRetention, broker: str | None, options: SparkOptions, *, verbose: bool
-) -> ExpiryReport:
+def expire(path: TableLocation, retention: RowRetention, broker: str | None) -> ExpiryReport:
     """Remove the expired rows of `broker`, or of each.
 
     Killed at any moment, the commits that were made stay, and the same command does the rest.
@@ -55,17 +52,13 @@ def expire(
     """
     from reput.sinks.table.refusal import output_errors  # noqa: PLC0415  with Spark's modules
     from reput.sinks.table.upkeep import TableUpkeep  # noqa: PLC0415
-    from reput.streaming.table.upkeep import (  # noqa: PLC0415
-        existing_table,
-        table_session,
-    )
+    from reput.streaming.table.upkeep import existing_table  # noqa: PLC0415
 
     state = _state(path, retention)
     names = _brokers(state, broker)
-    with table_session("reput table expire", options, path, verbose=verbose) as spark:
-        table = existing_table(spark, path)
-        with log_errors(table.path), output_errors(f"{table.path} cannot be tidied", table.path):
-            done = {name: TableUpkeep(table, name, 0, retention).expire_to_the_end() for name in names}
+    table = existing_table(path)
+    with log_errors(table.path), output_errors(f"{table.path} cannot be tidied", table.path):
+        done = {name: TableUpkeep(table, name, 0, retention).expire_to_the_end() for name in names}
     return ExpiryReport(str(retention), done)
 
 

@@ -8,7 +8,6 @@ from reput.sinks.table.forgotten import Forgotten, traces
 from reput.sinks.table.location import TableLocation
 from reput.sinks.table.table_state import TableState
 from reput.source.errors import OptionError
-from reput.streaming.config.run_options import SparkOptions
 from reput.streaming.output.paths import check_table
 from reput.streaming.table.report import ForgetPlan
 
@@ -42,7 +41,7 @@ def plan(path: TableLocation, request: ForgetRequest) -> ForgetPlan:
     return ForgetPlan(sum(rows.values()), len(rows), len(found.rows) - len(rows), found)
 
 
-def forget(path: TableLocation, request: ForgetRequest, options: SparkOptions, *, verbose: bool) -> Forgotten:
+def forget(path: TableLocation, request: ForgetRequest) -> Forgotten:
     """Take the rows away for good; see ``Forgetting.run``.
 
     Raises
@@ -53,13 +52,9 @@ def forget(path: TableLocation, request: ForgetRequest, options: SparkOptions, *
         Other writers committed first again and again, or the disk is full.
     """
     from reput.sinks.table.forget import Forgetting  # noqa: PLC0415  with Spark's modules
-    from reput.streaming.table.upkeep import (  # noqa: PLC0415
-        existing_table,
-        table_session,
-    )
+    from reput.streaming.table.upkeep import existing_table  # noqa: PLC0415
 
     check_table(path)
-    with table_session("reput table forget", options, path, verbose=verbose) as spark:
-        table = existing_table(spark, path)
-        with log_errors(table.path):
-            return Forgetting(spark, table, request).run()
+    table = existing_table(path)
+    with log_errors(table.path):
+        return Forgetting(table, request).run()

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-from pyspark.sql import SparkSession
-
 from reput.sinks.table.delta_table import DeltaTable
 from reput.sinks.table.file_list import FileList, log_errors
 from reput.sinks.table.location import TableLocation
@@ -19,42 +14,17 @@ from reput.sinks.table.table_state import TableState
 from reput.sinks.table.upkeep import TableUpkeep
 from reput.source.errors import OptionError, output_error_of
 from reput.source.rows.message_schema import LATER_NAMES, spark_schema
-from reput.streaming.config.run_options import SparkOptions
 from reput.streaming.output.paths import check_table
-from reput.streaming.spark.session import TAIL_SETTINGS, end_session, start_session, temporary_log_file
 from reput.streaming.table.report import OptimizeReport, RepairReport, VacuumReport
 
 # ----------------------------------------------------------------------------------------------------------------------
-# `reput table optimize`: by hand the merges that a `tail` does beside its work; and the session that needs.
-
-# Commits are made by the driver; Spark itself has little to do.
-_MASTER = "local[1]"
+# `reput table optimize`: by hand the merges that a `tail` does beside its work.
 
 
-@contextmanager
-def table_session(
-    command: str, options: SparkOptions, table: TableLocation, *, verbose: bool
-) -> Iterator[SparkSession]:
-    """A session for commits to `table`; `verbose` leaves Spark's messages on the terminal. Errors: `start_session`."""
-    spark_log = None if verbose else temporary_log_file()
-    spark = start_session(
-        command,
-        master=_MASTER,
-        driver_memory=options.driver_memory,
-        log_file=spark_log,
-        settings=TAIL_SETTINGS,
-        table=table,
-    )
-    try:
-        yield spark
-    finally:
-        end_session(spark)
-
-
-def existing_table(spark: SparkSession, path: TableLocation) -> DeltaTable:
+def existing_table(path: TableLocation) -> DeltaTable:
     """The message table at `path`, which must be there and stays as it is; errors as ``check_table``."""
     check_table(path)
-    return DeltaTable(spark, path.resolve(), spark_schema(TABLE_SCHEMA), later=LATER_NAMES)
+    return DeltaTable(path.resolve(), spark_schema(TABLE_SCHEMA), later=LATER_NAMES)
 
 
 def brokers_of(state: TableState, broker: str | None) -> tuple[str, ...]:
@@ -67,7 +37,7 @@ def brokers_of(state: TableState, broker: str | None) -> tuple[str, ...]:
     return (broker,)
 
 
-def optimize(spark: SparkSession, path: TableLocation, broker: str | None) -> OptimizeReport:
+def optimize(path: TableLocation, broker: str | None) -> OptimizeReport:
     """Merge and sort the files of `broker`, or of each, until nothing is due.
 
     Killed at any moment, the merges that were committed stay, and the same command does the rest.
@@ -81,7 +51,7 @@ def optimize(spark: SparkSession, path: TableLocation, broker: str | None) -> Op
     TransientError
         Other writers committed first again and again, or the disk is full.
     """
-    table = existing_table(spark, path)
+    table = existing_table(path)
     before = TableState(table.path)
     names, merges = brokers_of(before, broker), 0
     for name in names:

@@ -142,7 +142,7 @@ class QueryOpener:
         self._begin = logic.log.initial_offset()
         self._fails = config.source.fail_on_data_loss
 
-    def first(self, spark: SparkSession) -> list[Parts]:
+    def first(self) -> list[Parts]:
         """The parts of each query: one for queues with index and one for the table, or one for both.
 
         One query for both reads the log once. They must stand at the same physical offset, and both want nothing but
@@ -151,25 +151,25 @@ class QueryOpener:
         with ExitStack() as stack:
             table = None
             if self._paths.table is not None:
-                table = self._table(spark, must_exist=False)
+                table = self._table(must_exist=False)
                 stack.callback(table[1].close)
-            parts = self._first(spark, table)
+            parts = self._first(table)
             stack.pop_all()
         return parts
 
-    def _first(self, spark: SparkSession, table: tuple[TableDispatch, Parts] | None) -> list[Parts]:
+    def _first(self, table: tuple[TableDispatch, Parts] | None) -> list[Parts]:
         logic, quarantine = self.logic.logic, self.logic.quarantine
         if not logic.sinks and quarantine is None:
             return [] if table is None else [table[1]]
         if table is None:
-            return [self._logic(spark, must_exist=False)]
+            return [self._logic(must_exist=False)]
         ends = [*(sink.end_offset for sink in logic.sinks), table[0].end_offset]
         if quarantine is not None:
             ends.append(quarantine.end_offset)
         if self._available_now and len({aligned(self.logic.log, end) for end in ends}) == 1:
             forget(self._paths.checkpoint_of(TABLE))  # Spark would begin where it is, and it stays behind
-            return [self._logic(spark, must_exist=False, table=table)]
-        return [self._logic(spark, must_exist=False), table[1]]
+            return [self._logic(must_exist=False, table=table)]
+        return [self._logic(must_exist=False), table[1]]
 
     def again(self, sessions: Sessions, names: Sequence[str]) -> OpenQuery:
         """Open the query that keeps `names` (LOGIC, TABLE) once more; the one before must be closed.
@@ -185,7 +185,7 @@ class QueryOpener:
         with at_work_for(broker_of_thread(), names[0]), ExitStack() as stack:
             table = None
             if TABLE in names:
-                table = self._table(spark, must_exist=True)
+                table = self._table(must_exist=True)
                 stack.callback(table[1].close)
                 parts = table[1]
             if LOGIC in names:
@@ -194,7 +194,7 @@ class QueryOpener:
                 self.logic.check_taken_over()
                 self.logic.recover_sinks()
                 self.logic.recover_quarantine()
-                parts = self._logic(spark, must_exist=True, table=table)
+                parts = self._logic(must_exist=True, table=table)
             opened = self.start(sessions, spark, parts)
             stack.pop_all()
         return opened
@@ -250,12 +250,10 @@ class QueryOpener:
         period_ms = (self._config.table if name == TABLE else self._config.logic).trigger_ms
         return writer.trigger(processingTime=f"{period_ms} milliseconds").start()
 
-    def _logic(
-        self, spark: SparkSession, *, must_exist: bool, table: tuple[TableDispatch, Parts] | None = None
-    ) -> Parts:
+    def _logic(self, *, must_exist: bool, table: tuple[TableDispatch, Parts] | None = None) -> Parts:
         output, quarantine = self.logic, None
         if output.quarantine is not None:
-            quarantine = self._quarantine_step(spark, must_exist=must_exist)
+            quarantine = self._quarantine_step(must_exist=must_exist)
         small = SmallBatches(self._paths.checkpoint_of(LOGIC), output.log)
         dispatch = LogicDispatch(
             output.logic,
@@ -277,13 +275,12 @@ class QueryOpener:
         )
         return Parts(dispatch, output.log, (output.files, *(() if table is None else table[1].files)), small)
 
-    def _table(self, spark: SparkSession, *, must_exist: bool) -> tuple[TableDispatch, Parts]:
+    def _table(self, *, must_exist: bool) -> tuple[TableDispatch, Parts]:
         assert self._paths.table is not None
         log, files = self.logic.log.beginning_at(self._begin), DurableFiles(self._paths.output)
         with at_work_for(broker_of_thread(), TABLE), ExitStack() as stack:
             stack.callback(files.close)
             table = MessageTable(
-                spark,
                 self._paths.table,
                 self._config.broker.name,
                 files,
@@ -315,12 +312,12 @@ class QueryOpener:
     def _continuity(self, query: str, log: LogReader) -> LogContinuity:
         return LogContinuity(query, log, fail_on_data_loss=self._fails)
 
-    def _quarantine_step(self, spark: SparkSession, *, must_exist: bool) -> QuarantineStep:
+    def _quarantine_step(self, *, must_exist: bool) -> QuarantineStep:
         quarantine, table = self.logic.quarantine, None
         assert quarantine is not None
         if self._paths.table is not None:
             broker, output = self._config.broker.name, self._paths.output
-            table = open_quarantine_table(spark, self._paths.table, broker, quarantine, output, must_exist=must_exist)
+            table = open_quarantine_table(self._paths.table, broker, quarantine, output, must_exist=must_exist)
         queues = [sink for sink in self.logic.logic.sinks if isinstance(sink, ConsumeQueueSink)]
         return QuarantineStep(quarantine, self.logic.log, queues[0] if queues else None, table)
 

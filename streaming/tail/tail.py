@@ -218,7 +218,7 @@ class Tail:
     def _open(self, sessions: Sessions, session: SparkSession, stack: ExitStack, *, available_now: bool) -> None:
         """Open each query for the first time; `stack` closes them."""
         opener = self._opener = self._new_opener(available_now=available_now)
-        first = opener.first(session)
+        first = opener.first()
         for parts in first:
             stack.callback(parts.close)
             for name in parts.dispatch.names:

@@ -83,7 +83,7 @@ class Growth:
         log = made_log(work, "growth", shape)
         config = load_config(log.store, overrides=["tailGuardMs=0"])
         self.log = LogReader(SourceOptions.parse(config.source_options()))
-        self.table = MessageTable(spark, work / "table", BROKER, DurableFiles(work / "out"))
+        self.table = MessageTable(work / "table", BROKER, DurableFiles(work / "out"))
         self.table.recover(0)
         name = table_name(self.table.path)
         retention = f"interval {3600 // FASTER} seconds"

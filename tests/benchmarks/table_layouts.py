@@ -67,7 +67,7 @@ class Layout:
 def own(spark: SparkSession, root: Path) -> None:
     """Reput's own upkeep, until nothing is left to be done."""
     schema = commented(TABLE_SCHEMA, COLUMN_COMMENTS)
-    upkeep = TableUpkeep(DeltaTable.open_or_create(spark, root, schema, properties={}), BROKER, 1000)
+    upkeep = TableUpkeep(DeltaTable.open_or_create(root, schema, properties={}), BROKER, 1000)
     while upkeep.step(3600.0).merges:
         pass
 
@@ -180,7 +180,7 @@ def users(spark: SparkSession, root: Path) -> dict[str, str]:
         deltalake.DeltaTable(str(root)).optimize.compact()
 
     def by_reput() -> None:
-        table = DeltaTable.open_or_create(spark, root, commented(TABLE_SCHEMA, COLUMN_COMMENTS), properties={})
+        table = DeltaTable.open_or_create(root, commented(TABLE_SCHEMA, COLUMN_COMMENTS), properties={})
         table.append([], app_id="benchmark", version=1)
 
     tried = {

@@ -196,7 +196,7 @@ def test_rows_are_forgotten(kept: KeptTable) -> None:
     """Not in a bucket that keeps versions: nothing is changed there."""
     table = kept.open()
     kept.fill(table, [10, 20])
-    done = Forgetting(kept.spark, table.delta, ForgetRequest(keys=["k7"])).run()
+    done = Forgetting(table.delta, ForgetRequest(keys=["k7"])).run()
     assert (done.rows, done.left.is_clean) == (1, True)
     assert kept.found() == [*kept.expected(0, 7), *kept.expected(8, 20)]
     client = boto3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL"])
@@ -206,7 +206,7 @@ def test_rows_are_forgotten(kept: KeptTable) -> None:
     table = versioned.open()
     versioned.fill(table, [5])
     with pytest.raises(OutputError, match="the bucket versions keeps versions of objects"):
-        Forgetting(kept.spark, table.delta, ForgetRequest(keys=["k3"])).run()
+        Forgetting(table.delta, ForgetRequest(keys=["k3"])).run()
     assert versioned.found() == versioned.expected()
 
 

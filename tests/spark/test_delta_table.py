@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import errno
 import json
 import logging
 import os
@@ -31,11 +30,9 @@ from pyspark.sql.types import (
 from support.other_writer import in_the_moment_of_a_commit
 from support.small_disk import mounted
 
-from reput.sinks.table import exclusive_commit
 from reput.sinks.table.change import DataFile
 from reput.sinks.table.columns import COLUMN_COMMENTS, commented
 from reput.sinks.table.delta_table import DeltaTable, TransactionAlreadyCommittedError
-from reput.sinks.table.exclusive_commit import ExclusiveCommit
 from reput.sinks.table.history import commit_file
 from reput.sinks.table.message_file import table_schema
 from reput.sinks.table.storage import LocalStorage
@@ -137,7 +134,7 @@ def last_version(spark: SparkSession, table: DeltaTable) -> int:
 @pytest.fixture
 def opened(spark: SparkSession, tmp_path: Path) -> Open:
     def open_(path: Path = tmp_path / "messages", schema: StructType = SCHEMA, **properties: str) -> DeltaTable:
-        return DeltaTable.open_or_create(spark, path, schema, properties=properties, comment="it's a 'test'")
+        return DeltaTable.open_or_create(path, schema, properties=properties, comment="it's a 'test'")
 
     return open_
 
@@ -239,80 +236,30 @@ def test_files_are_durable_before_they_are_committed(opened: Open, monkeypatch: 
     assert table.last_transaction_version(APP) == 1
 
 
-@pytest.mark.parametrize("comment", ["it's a 'test'", 3000 * "\U0001f407" + "é\n" + 3000 * "\U0001f407"])
-def test_a_checksum_is_the_one_that_kernel_writes(
-    comment: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Byte for byte, however long; and Hadoop, which would start processes for it, writes none of its own beside it."""
-    run, checksums = ExclusiveCommit.run, []
-
-    def both(committer: ExclusiveCommit, hook: Any) -> None:
-        hook.threadSafeInvoke(committer._engine)
-        (path,) = set(log.glob("0*.crc")) - {path for path, *_ in checksums}
-        kernels = path.read_bytes()
-        for each in log.glob(f"*{path.name}*"):
-            each.unlink()
-        run(committer, hook)
-        checksums.append((path, kernels, path.read_bytes()))
-
-    monkeypatch.setattr(ExclusiveCommit, "run", both)
-    table = DeltaTable.open_or_create(spark, tmp_path / "messages", SCHEMA, properties={}, comment=comment)
-    log = table.path / "_delta_log"
-    for part in (1, 2):
-        table.append([written(table, f"{part}.parquet", messages(part * 100))], app_id=APP, version=part)
-    assert [path.name for path, *_ in checksums] == [f"{version:020d}.crc" for version in (1, 2)]
-    assert all(kernels == found for _, kernels, found in checksums)
-    assert json.loads(checksums[-1][2])["metadata"]["description"] == comment
-    assert not list(log.glob(".*.crc.crc"))
-
-
-def test_a_checksum_that_cannot_be_written_is_told_and_the_commit_stands(
-    opened: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    table = opened()
-    put = LocalStorage.put_if_absent
-
-    def full(storage: LocalStorage, name: str, data: bytes) -> bool:
-        if name.endswith(".crc"):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return put(storage, name, data)
-
-    with monkeypatch.context() as patched, caplog.at_level(logging.WARNING):
-        patched.setattr(LocalStorage, "put_if_absent", full)
-        assert table.append([], app_id=APP, version=1) == 1
-    log = table.path / "_delta_log"
-    assert not list(log.glob("*1.crc"))
-    assert [record.getMessage() for record in caplog.records] == [
-        f"{table.path}: version 1 is committed, but its CHECKSUM_FULL failed: No space left on device"
-    ]
-    assert table.append([], app_id=APP, version=2) == 2
-    assert opened(table.path).last_transaction_version(APP) == 2
-
-
 def test_a_commit_reads_none_of_those_before_it(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernel goes on from the last checksum; only where that is missing it reads commits, and only once."""
-    read, default = 0, exclusive_commit._JsonHandler.readJsonFiles
+    """Those of others are read once, and so are all behind the checkpoint that a start finds."""
+    read, default = 0, LocalStorage.read
 
-    def counted(handler: Any, *arguments: Any) -> Any:
+    def counted(storage: LocalStorage, name: str) -> bytes:
         nonlocal read
-        read += 1
-        return default(handler, *arguments)
+        read += name.endswith(".json")
+        return default(storage, name)
 
-    def append(number: int) -> int:
+    def append(table: DeltaTable, number: int, app_id: str = APP) -> int:
         nonlocal read
         read = 0
-        table.append([written(table, f"{number}.parquet", messages(100 * number))], app_id=APP, version=number)
+        table.append([written(table, f"{number}.parquet", messages(100 * number))], app_id=app_id, version=number)
         return read
 
-    monkeypatch.setattr(exclusive_commit._JsonHandler, "readJsonFiles", counted)
     table = opened()
-    assert [append(number) > 0 for number in range(4)] == [True, False, False, False]  # a creation has no checksum
+    monkeypatch.setattr(LocalStorage, "read", counted)
+    assert [append(table, number) for number in range(9)] == [0] * 9
     merged = written(table, "merged.parquet", pa.concat_tables([messages(100), messages(200)]))
     assert table.rewrite(["1.parquet", "2.parquet"], [merged], 100, 300)
-    assert append(4) == 0
-    max((table.path / "_delta_log").glob("*.crc")).unlink()
-    table = opened()
-    assert [append(number) > 0 for number in range(5, 8)] == [True, False, False]
+    assert [append(table, number) for number in range(9, 12)] == [0] * 3
+    other = opened()
+    append(other, 12, "another")
+    assert [append(table, number) for number in range(13, 15)] == [1, 0]
 
 
 def test_an_append_without_files_moves_the_version(spark: SparkSession, opened: Open) -> None:
@@ -400,7 +347,7 @@ def test_a_checkpoint_removes_what_the_retention_no_longer_keeps(spark: SparkSes
     for path in log.glob("0*"):
         os.utime(path, (0, 0))
     assert table.append([], app_id=APP, version=10) == 10
-    assert min(log.glob("*.json")).name == f"{5:020d}.json"
+    assert min(log.glob("*.json")).name == f"{10:020d}.json"
     assert table.append([], app_id=APP, version=11) == 11
     assert rows_of(selected(spark, table)) == expected(rows)
 
@@ -435,7 +382,7 @@ def test_any_path_can_hold_a_table(spark: SparkSession, opened: Open, tmp_path: 
 def test_a_new_table_is_as_sparks_own(spark: SparkSession, tmp_path: Path) -> None:
     """What stays of it for readers and writers; the schema has a list, a map, times and comments."""
     schema, properties = commented(table_schema(include_body=True), COLUMN_COMMENTS), {"delta.checkpointInterval": "50"}
-    DeltaTable.open_or_create(spark, tmp_path / "ours", schema, properties=properties, comment='it\'s a "test"')
+    DeltaTable.open_or_create(tmp_path / "ours", schema, properties=properties, comment='it\'s a "test"')
     theirs = SparksTable.create(spark).location(str(tmp_path / "theirs")).comment('it\'s a "test"')
     for field in schema:
         comment = field.metadata["comment"]
@@ -648,9 +595,9 @@ def test_a_table_that_is_away_is_not_made_anew(spark: SparkSession, tmp_path: Pa
     """Neither at the next opening nor by a file of its own: the place may be a mount point."""
     path = tmp_path / "away"
     with pytest.raises(OutputAwayError, match="there is no Delta table any more"):
-        DeltaTable.open_or_create(spark, path, SCHEMA, properties={}, must_exist=True)
+        DeltaTable.open_or_create(path, SCHEMA, properties={}, must_exist=True)
     assert not path.exists()
-    table = DeltaTable.open_or_create(spark, path, SCHEMA, properties={})
+    table = DeltaTable.open_or_create(path, SCHEMA, properties={})
     path.rename(tmp_path / "elsewhere")
     for _ in range(2):
         with pytest.raises(OutputAwayError, match="there is no Delta table any more"):
@@ -663,4 +610,4 @@ def test_a_table_that_is_away_is_not_made_anew(spark: SparkSession, tmp_path: Pa
         assert list(path.iterdir()) == []
     path.rmdir()
     (tmp_path / "elsewhere").rename(path)
-    assert DeltaTable.open_or_create(spark, path, SCHEMA, properties={}, must_exist=True).version == 0
+    assert DeltaTable.open_or_create(path, SCHEMA, properties={}, must_exist=True).version == 0

@@ -56,11 +56,11 @@ def test_expiry_between_a_failed_first_batch_and_the_next_start(
 def test_a_tables_beginning_is_kept(spark: SparkSession, tmp_path: Path) -> None:
     """Until it has a row, too; a table that lost its rows begins where it is told."""
     table, output = tmp_path / "table", DurableFiles(tmp_path / "out")
-    assert MessageTable(spark, table, "b", output).recover(500).end_offset == 500
-    assert MessageTable(spark, table, "b", output).recover(900).end_offset == 500
-    again = MessageTable(spark, table, "b", output)
+    assert MessageTable(table, "b", output).recover(500).end_offset == 500
+    assert MessageTable(table, "b", output).recover(900).end_offset == 500
+    again = MessageTable(table, "b", output)
     again.recover(0)
     again.pass_over(1000)
-    assert MessageTable(spark, table, "b", output).recover(0).end_offset == 1000
-    other = MessageTable(spark, tmp_path / "other", "b", output)
+    assert MessageTable(table, "b", output).recover(0).end_offset == 1000
+    other = MessageTable(tmp_path / "other", "b", output)
     assert other.recover(700).end_offset == 700

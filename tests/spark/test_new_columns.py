@@ -48,7 +48,7 @@ class OldTable(KeptTable):
     def __init__(self, spark: SparkSession, root: Path, schema: StructType = OLD, broker: str = "b") -> None:
         super().__init__(spark, root, broker=broker)
         properties = {"delta.dataSkippingStatsColumns": "broker,topic,queue_id,queue_offset,physical_offset,store_time"}
-        self.old = DeltaTable.open_or_create(spark, self.path, schema, properties=properties)
+        self.old = DeltaTable.open_or_create(self.path, schema, properties=properties)
 
     def fill_old(self, start: int, end: int) -> None:
         """Commit records `[start, end)`, by number, as that version did."""
@@ -114,7 +114,7 @@ def test_two_starts_at_once_add_them_once(old: OldTable) -> None:
     def first() -> None:
         versions.append(old.open().delta.version)
 
-    second = DeltaTable(old.spark, old.path, ALL, later=LATER_NAMES)
+    second = DeltaTable(old.path, ALL, later=LATER_NAMES)
     commit = second._commit
     second._commit = lambda snapshot, change: (versions or first()) and commit(snapshot, change)  # type: ignore[method-assign]
     second._latest()
@@ -162,9 +162,9 @@ def test_commands_on_the_table_add_nothing(old: OldTable) -> None:
     """`optimize` and `forget` write files as the table has them; key filters have the keys of old rows, too."""
     for start in range(20, 40):
         old.fill_old(start, start + 1)
-    report = optimize(old.spark, old.path, None)
+    report = optimize(old.path, None)
     assert (report.files_before, report.merges > 0, report.files_after < 5) == (22, True, True)
-    done = Forgetting(old.spark, existing_table(old.spark, old.path), ForgetRequest(keys=["k7"])).run()
+    done = Forgetting(existing_table(old.path), ForgetRequest(keys=["k7"])).run()
     assert (done.rows, done.left.is_clean) == (1, True)
     assert schema_of(old).names == OLD.names
     found = [TableLookup(old.path).by_key(f"k{number}", max_num=5).rows for number in range(41)]
@@ -231,7 +231,7 @@ def test_a_column_of_others_with_that_name(old: OldTable, name: str, kind: str) 
         old.open()
     assert f"the table has `{name}` {kind}, which others added" in str(raised.value)
     assert raised.value.advice is not None
-    assert DeltaTable(old.spark, old.path, OLD).version == version
+    assert DeltaTable(old.path, OLD).version == version
     for statement in raised.value.advice.partition(": ")[2].split("; "):
         old.spark.sql(statement)
     old.fill(old.open(), [60])

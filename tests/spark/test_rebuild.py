@@ -43,7 +43,7 @@ def run_rebuild(
     """Run `reput rebuild` in this process, its tasks on Spark unless `tasks` are given."""
     config = load_config(store, broker_conf=conf, overrides=("tailGuardMs=20", *options))
     with Rebuild(config, RebuildRequest(output, **request), RebuildProgress()) as job:  # type: ignore[arg-type]
-        return job.run(tasks or SparkTasks(spark), spark)
+        return job.run(tasks or SparkTasks(spark), lambda: spark)
 
 
 @pytest.mark.parametrize(

@@ -105,14 +105,14 @@ def test_optimize(spark: SparkSession, both: list[KeptTable]) -> None:
     """Every broker's files until nothing is due; or one's. A second time there is nothing to do."""
     kept = both[0]
     with pytest.raises(OptionError, match="--broker c"):
-        optimize(spark, kept.path, "c")
-    done = optimize(spark, kept.path, SECOND)
+        optimize(kept.path, "c")
+    done = optimize(kept.path, SECOND)
     assert (done.brokers, done.merges, done.files_before - done.files_after) == ((SECOND,), 1, 11)
-    done = optimize(spark, kept.path, None)
+    done = optimize(kept.path, None)
     assert done.brokers == ("b", SECOND)
     assert done.files_after == len(files_of(kept)) < done.files_before or not done.merges
     version = kept.open().delta.version
-    assert not optimize(spark, kept.path, None).merges
+    assert not optimize(kept.path, None).merges
     assert kept.open().delta.version == version
     assert [each.found() for each in both] == [kept.expected(0, 60), both[1].expected(0, 33)]
 
@@ -123,9 +123,9 @@ def test_optimize_refuses(spark: SparkSession, both: list[KeptTable], tmp_path: 
     kept = both[0]
     kept.spark.sql(f"ALTER TABLE {kept.sql} SET TBLPROPERTIES ('delta.enableRowTracking' = 'true')")
     with pytest.raises(OutputError, match="enableRowTracking"):
-        optimize(spark, kept.path, None)
+        optimize(kept.path, None)
     with pytest.raises(OutputError, match="does not exist"):
-        optimize(spark, tmp_path / "none", None)
+        optimize(tmp_path / "none", None)
     assert not (tmp_path / "none").exists()
 
 

@@ -70,8 +70,8 @@ def kept(spark: SparkSession, tmp_path: Path) -> KeptTable:
 
 
 def forget(kept: KeptTable, **wanted: Any) -> Forgotten:
-    table = existing_table(kept.spark, kept.path)
-    return Forgetting(kept.spark, table, ForgetRequest(**wanted)).run()
+    table = existing_table(kept.path)
+    return Forgetting(table, ForgetRequest(**wanted)).run()
 
 
 def without(kept: KeptTable, gone: Iterable[int], end: int = 22) -> list[int]:

@@ -380,7 +380,7 @@ def test_the_quarantine_table(spark: SparkSession, tmp_path: Path, caplog: pytes
     path = tmp_path / "table-quarantine"
 
     def opened() -> QuarantineTable:
-        table = QuarantineTable(spark, tmp_path / "table", "b")
+        table = QuarantineTable(tmp_path / "table", "b")
         table.repair(lines)
         return table
 

@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -31,7 +31,6 @@ from reput.sinks.table.message_table import MessageTable
 from reput.sinks.table.row_ledger import RowLedger
 from reput.sinks.table.row_retention import DAY_MS, RowRetention
 from reput.sinks.table.upkeep import TableUpkeep
-from reput.streaming.table import upkeep
 from reput.streaming.tail import tail as tail_module
 from reput.streaming.tasks.tasks import SerialTasks
 from reput.streaming.verify.store_verification import StoreSection, StoreVerification
@@ -307,9 +306,8 @@ def reput(*arguments: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-def test_the_plan_and_the_command(kept: KeptTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plan_and_the_command(kept: KeptTable) -> None:
     """What --dry-run tells is what the command does; it says the rule; without one it asks for it."""
-    monkeypatch.setattr(upkeep, "table_session", lambda *arguments, **named: nullcontext(kept.spark))
     table = kept.open()
     kept.fill(table, [20, 40])
     at = ("--table", str(kept.path))

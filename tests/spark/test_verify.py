@@ -104,7 +104,7 @@ def test_a_table_whose_first_batch_is_not_committed(spark: SparkSession, broker_
     """Nothing is missed yet. All is without the record of that start, and where there is a row all the same."""
     store = broker_store("v4-tx-delay-retry")
     config, files = config_of(store), DurableFiles(tmp_path)
-    table = MessageTable(spark, tmp_path / "table", config.broker.name, files, log_begin=0)
+    table = MessageTable(tmp_path / "table", config.broker.name, files, log_begin=0)
     table.recover(0)
     with no_fsync():
         dispatch_store(config, tmp_path)

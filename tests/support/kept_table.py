@@ -74,7 +74,6 @@ class KeptTable:
         fails = config.source.fail_on_data_loss
         begin, files = log.queue().min_offset, DurableFiles(self.out)
         table = MessageTable(
-            self.spark,
             self.path,
             self.broker,
             files,
@@ -137,7 +136,7 @@ class KeptTable:
             self.out, self.path, only="table", start=start, end=end, restore_forgotten=restore_forgotten
         )
         with Rebuild(self.config(*options), request, RebuildProgress()) as job:
-            job.run(LocalTasks(), self.spark)
+            job.run(LocalTasks(), lambda: self.spark)
 
     def found(self) -> list[int]:
         """The broker's rows, by offset."""

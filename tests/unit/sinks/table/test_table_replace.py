@@ -38,8 +38,7 @@ def rows() -> pa.Table:
 
 def replacement(root: Path, *ranges: tuple[int, int]) -> RestOfFiles:
     table: Any = SimpleNamespace(path=root, storage=table_storage(root), schema=spark_schema(TABLE_SCHEMA))
-    nothing: Any = None
-    return RowReplacement(nothing, table, "b", LogRanges(ranges), ())._rests
+    return RowReplacement(table, "b", LogRanges(ranges), ())._rests
 
 
 @pytest.mark.parametrize("int96", [False, True])

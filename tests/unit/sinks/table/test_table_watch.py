@@ -20,7 +20,7 @@ from reput.sinks.table.creation import is_vacant
 from reput.sinks.table.delta_files import FileBounds
 from reput.sinks.table.file_path import file_path
 from reput.sinks.table.history import TableCommit, commit_digest, commits
-from reput.sinks.table.refusal import added_columns, explain_refusal, refusal
+from reput.sinks.table.refusal import added_columns, refusal
 from reput.sinks.table.replace import LogRanges
 from reput.sinks.table.row_ledger import MARKS_MAX, RowGap, RowLedger, RowsTaken
 from reput.sinks.table.storage import table_storage
@@ -277,22 +277,6 @@ def test_what_others_changed_is_refused_with_what_undoes_it() -> None:
     needed = str(refused(*both, StructField("note", StringType(), nullable=False)))
     assert "ALTER TABLE delta.`/t``x` ALTER COLUMN `note` DROP NOT NULL" in needed
     assert "partition column queue_id" in str(refused(*both, partitions=("queue_id",)))
-
-
-def test_kernels_refusals_in_words() -> None:
-    said = (
-        "Unsupported Delta writer features: table `file:/t` requires writer table features [some] which is unsupported"
-    )
-    assert explain_refusal(Path("/t"), said) == (
-        "the table needs some, which reput does not write",
-        "undo it: ALTER TABLE delta.`/t` DROP FEATURE `some`",
-    )
-    _, advice = explain_refusal(Path("/t"), "Cannot modify append-only table. Table x")
-    assert "'delta.appendOnly' = 'false'" in str(advice)
-    cause, advice = explain_refusal(Path("/t"), "Delta table at path `/t` is not found.")
-    assert "there is no Delta table any more" in cause
-    assert advice == "put it back, or start again"
-    assert explain_refusal(Path("/t"), "something else") == ("something else", None)
 
 
 def test_a_table_whose_log_is_gone(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The command `reput rebuild` as a user runs it on one machine: without Java; killed, and gone on."""
+"""`reput rebuild` as a user runs it on one machine: without Java, also with a table; killed, and gone on."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import deltalake
 import pytest
 from conftest import BrokerStore
+from support.command_line import invoke
 from support.store_compare import differing_bytes
 
 GetStore = Callable[[str], BrokerStore]
@@ -76,3 +78,33 @@ def test_ctrl_c_ends_all_processes_quietly(broker_store: GetStore, tmp_path: Pat
     assert "ForkProcess" not in said
     assert "process.py" not in said
     assert {path.name for path in out.iterdir()} == {"lock", "reput"}
+
+
+def test_a_table_is_kept_without_java(broker_store: GetStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Made, tidied, cut and made again: no command of a table on a local disk starts a JVM."""
+    store, out, table = broker_store("v4-plain"), tmp_path / "out", tmp_path / "table"
+    made = [*command_for(store, out), "--table", str(table), "-o", "tableMaxBytesPerPartition=800k"]
+    done = subprocess.run(made, capture_output=True, text=True, timeout=240, check=False, env=NO_JAVA)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert differing_bytes(store.root, out) == {}
+    rows = json.loads(done.stdout)["messages"]
+    assert len(deltalake.DeltaTable(str(table)).to_pyarrow_table()) == rows > 1000
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    told = {}
+    for words in (
+        ["optimize"],
+        ["forget", "--topic", "TopicA", "--yes"],
+        ["expire", "-o", "tableRetention=TopicB=1d"],
+        ["vacuum"],
+        ["describe"],
+    ):
+        result = invoke(["table", *words, "--table", str(table), "--json"])
+        assert result.exit_code == 0, (words, result.output)
+        told[words[0]] = json.loads(result.stdout)
+    assert told["optimize"]["merges"] == 1
+    assert 0 < told["describe"]["rows"] < rows
+    again = [*made, "--only", "table", "--restore-forgotten"]
+    done = subprocess.run(again, capture_output=True, text=True, timeout=240, check=False, env=NO_JAVA)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert len(deltalake.DeltaTable(str(table)).to_pyarrow_table()) == rows

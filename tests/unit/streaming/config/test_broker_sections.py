@@ -8,7 +8,7 @@ import pytest
 
 from reput.source.errors import OptionError
 from reput.streaming.config.broker_sections import Configuration, check_names
-from reput.streaming.config.pipeline import PIPELINE_OPTIONS, load_config, load_process_options, load_spark_options
+from reput.streaming.config.pipeline import PIPELINE_OPTIONS, load_config, load_process_options
 from reput.streaming.config.run_options import OF_PROCESS
 
 
@@ -57,7 +57,6 @@ def test_paths_of_the_sections(tmp_path: Path) -> None:
     assert (second.checkpoint, second.broker_conf) == (None, None)
     tail, spark = load_process_options(file, ["metricsPort=9465"])
     assert (tail.metrics_port, spark.master) == (9465, "local[1]")
-    assert load_spark_options(path, []).master == "local[1]"
 
 
 def test_a_command_on_one_store_takes_the_section_of_that_store(tmp_path: Path) -> None:

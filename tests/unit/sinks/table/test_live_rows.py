@@ -1,0 +1,109 @@
+"""Rows of a version that are read without Spark: counted by offset and by broker, and the last one found."""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from reput.sinks.table import deletion_vector
+from reput.sinks.table.live_rows import count_before, count_by_broker, last_row, live_batches, live_numbers
+from reput.sinks.table.snapshot import LoggedAdd
+from reput.sinks.table.storage import LocalStorage, table_storage
+
+TIME = datetime(2026, 11, 21, 1, 2, 3, 4000, tzinfo=timezone.utc)
+Row = tuple[str | None, int | None]
+
+
+def vector(rows: list[int]) -> dict[str, Any]:
+    """A deletion vector in the log, of less than 4096 rows."""
+    data = struct.pack("<IqIIIHHI", 1681511377, 1, 0, 12346, 1, 0, len(rows) - 1, 0) + np.array(rows, "<u2").tobytes()
+    data += bytes(-len(data) % 4)
+    text = base64.b85encode(data).translate(bytes.maketrans(deletion_vector._B85, deletion_vector._Z85)).decode()
+    return {"storageType": "i", "pathOrInlineDv": text, "sizeInBytes": len(data), "cardinality": len(rows)}
+
+
+class Files:
+    """Files below a table's root."""
+
+    def __init__(self, root: Path) -> None:
+        self.storage = table_storage(root)
+        self._root = root
+
+    def add(self, rows: list[Row], *, deleted: list[int] | None = None, bounds: bool = True) -> LoggedAdd:
+        name = f"{len(list(self._root.iterdir()))}.parquet"
+        brokers, offsets = [row[0] for row in rows], [row[1] for row in rows]
+        columns = {"broker": pa.array(brokers, pa.string()), "physical_offset": pa.array(offsets, pa.int64())}
+        columns["msg_size"] = pa.array([100] * len(rows), pa.int32())
+        columns["store_time"] = pa.array([TIME] * len(rows), pa.timestamp("us", "UTC"))
+        columns["body_crc"] = pa.array([7] * len(rows), pa.int64())
+        pq.write_table(pa.table(columns), self._root / name, row_group_size=3)
+        known, names = [each for each in offsets if each is not None], [each for each in brokers if each is not None]
+        stats: dict[str, Any] = {"numRecords": len(rows)}
+        if bounds:
+            stats["minValues"] = {"broker": min(names), "physical_offset": min(known)}
+            stats["maxValues"] = {"broker": max(names), "physical_offset": max(known)}
+            stats["nullCount"] = {"broker": brokers.count(None)}
+        action = {"path": name, "size": 1, "stats": json.dumps(stats)}
+        return LoggedAdd(action | ({"deletionVector": vector(deleted)} if deleted else {}))
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return Files(tmp_path)
+
+
+def test_counts(files: Files) -> None:
+    some = [
+        files.add([("b", offset) for offset in range(0, 100, 10)]),
+        files.add([("b", offset) for offset in range(100, 200, 10)], deleted=[0, 9]),
+        files.add([("a", 205), ("b", 210), (None, 220), ("b", None), ("c", 230)]),
+        files.add([("b", 240), ("b", 250)], bounds=False),
+        files.add([("c", offset) for offset in range(1000, 1005)]),
+    ]
+    offsets = [0, 5, 100, 101, 111, 200, 240, 245, 2**63 - 1]
+    assert count_before(files.storage, some, "b", offsets) == [0, 1, 10, 10, 11, 18, 19, 20, 21]
+    assert count_before(files.storage, some, "c", [2**62]) == [6]
+    assert count_before(files.storage, some[1:2], "b", [0, 1000]) == [0, 8]
+    assert count_before(files.storage, some, "none", [2**62]) == [0]
+    assert count_by_broker(files.storage, some) == {"a": 1, "b": 22, "c": 6}
+    assert live_numbers(files.storage, some[1]) is not None
+    (batch,) = live_batches(files.storage, some[1], ("physical_offset", "lacking"))
+    assert batch.to_pydict() == {"physical_offset": [*range(110, 190, 10)]}
+
+
+def test_a_file_whose_statistics_tell_is_not_opened(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a mark within it makes that necessary."""
+    opened: list[str] = []
+    default = LocalStorage.open
+    monkeypatch.setattr(LocalStorage, "open", lambda self, name: (opened.append(name), default(self, name))[1])
+    some = [files.add([("b", first), ("b", first + 9)]) for first in (0, 10, 20)]
+    assert count_before(files.storage, some, "b", [0, 10, 20, 30]) == [0, 2, 4, 6]
+    assert count_by_broker(files.storage, some) == {"b": 6}
+    assert opened == []
+    assert count_before(files.storage, some, "b", [15]) == [3]
+    assert opened == ["1.parquet"]
+
+
+def test_the_last_row(files: Files) -> None:
+    some = [
+        files.add([("b", 10), ("b", 30), ("b", 20)]),
+        files.add([("b", 40), ("b", 50), ("a", 60)], deleted=[1]),
+        files.add([("a", 70), ("a", 80)]),
+    ]
+    told = (100, int(TIME.timestamp() * 1000), 7)
+    for begin, end, found in ((0, 100, 40), (0, 40, 30), (0, 30, 20), (11, 20, None), (-50, 11, 10)):
+        row = last_row(files.storage, some, "b", begin, end, passes_over=False)
+        assert row == (None if found is None else (found, *told)), (begin, end)
+    (files._root / "1.parquet").unlink()
+    with pytest.raises(FileNotFoundError):
+        last_row(files.storage, some, "b", 0, 100, passes_over=False)
+    assert last_row(files.storage, some, "b", 0, 100, passes_over=True) == (30, *told)
