@@ -59,6 +59,8 @@ class S3Place:
         from botocore.config import Config  # noqa: PLC0415
 
         options: dict[str, Any] = {"connect_timeout": _CONNECT_S, "read_timeout": _REQUEST_S}
+        # Whoever puts looks what is there before it puts again.
+        options["retries"] = {"total_max_attempts": 1}
         # Servers other than AWS have no names for buckets, and not all of them know its newer checksums.
         if self.endpoint:
             options |= {"s3": {"addressing_style": "path"}, "request_checksum_calculation": "when_required"}

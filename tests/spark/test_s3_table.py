@@ -15,7 +15,6 @@ import deltalake
 import pytest
 from faults.tail_process import LogWriter, Oracle, TailProcess
 from support.kept_table import messages
-from support.paths import ROOT
 from support.s3_server import BUCKET, WRONG_KEY, S3Server, s3_server
 from support.sink_runner import write_log
 
@@ -49,17 +48,6 @@ def tail(server: S3Server, root: Path, table: str, *options: str, code: int = 0)
 def store(tmp_path: Path) -> Path:
     write_log(tmp_path / "store" / "commitlog", messages(COUNT))
     return tmp_path
-
-
-@pytest.mark.parametrize("which", ["not slow", pytest.param("slow", marks=pytest.mark.slow)])
-def test_in_a_session_with_hadoops_jars(which: str) -> None:
-    """The cases of s3_cases.py: a process has one Spark session, and that of other tests knows no S3."""
-    cases = str(ROOT / "tests/spark/s3_cases.py")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", which, cases]
-    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    variables = {name: value for name, value in variables.items() if not name.startswith("PYTEST_")}
-    done = subprocess.run(command, env=variables, cwd=ROOT, capture_output=True, text=True, check=False, timeout=900)
-    assert done.returncode == 0, done.stdout[-20_000:]
 
 
 @pytest.mark.parametrize("all_commands", [False, pytest.param(True, marks=pytest.mark.slow)])

@@ -12,18 +12,25 @@ from deltalake.exceptions import DeltaProtocolError
 from pyspark.sql import SparkSession
 
 from reput.sinks.table.location import TableLocation
+from reput.sinks.table.storage import table_storage
 
 
-def offsets(spark: SparkSession, table: TableLocation, broker: str | None = None) -> list[int]:
+def delta_table(table: TableLocation) -> deltalake.DeltaTable:
+    """The table as delta-rs opens it, also on S3."""
+    storage = table_storage(table)
+    return deltalake.DeltaTable(storage.uri, storage_options=storage.deltalake_options)
+
+
+def offsets(spark: SparkSession | None, table: TableLocation, broker: str | None = None) -> list[int]:
     """The physical offset of each row, of one broker or of all, in ascending order.
 
-    Spark reads a table with features that delta-rs does not know, such as deletion vectors, and one on S3.
+    Spark reads a table with features that delta-rs does not know, such as deletion vectors.
     """
     with suppress(DeltaProtocolError):
-        if isinstance(table, Path):
-            rows = deltalake.DeltaTable(str(table)).to_pyarrow_dataset()
-            which = None if broker is None else pc.field("broker") == broker
-            return sorted(rows.to_table(columns=["physical_offset"], filter=which)["physical_offset"].to_pylist())
+        rows = delta_table(table).to_pyarrow_dataset()
+        which = None if broker is None else pc.field("broker") == broker
+        return sorted(rows.to_table(columns=["physical_offset"], filter=which)["physical_offset"].to_pylist())
+    assert spark is not None
     frame = spark.read.format("delta").load(str(table))
     frame = frame if broker is None else frame.where(f"broker = '{broker}'")
     return sorted(row.physical_offset for row in frame.select("physical_offset").collect())
@@ -35,6 +42,6 @@ def rows(table: Path) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: (row["broker"], row["physical_offset"]))
 
 
-def operations(table: Path) -> list[str]:
+def operations(table: TableLocation) -> list[str]:
     """What each commit was, in the order of the table's history."""
-    return [commit["operation"] for commit in deltalake.DeltaTable(str(table)).history()][::-1]
+    return [commit["operation"] for commit in delta_table(table).history()][::-1]

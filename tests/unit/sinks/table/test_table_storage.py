@@ -13,7 +13,6 @@ from contextlib import suppress
 from pathlib import Path
 from unittest import mock
 
-import boto3
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -46,17 +45,8 @@ def use(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
-def on_s3(server: S3Server) -> S3Storage:
-    """What Hadoop puts is put by another client here, so that no JVM is needed."""
-    storage = S3Storage(S3Location(BUCKET, f"tables/{uuid.uuid4()}"))
-    client = boto3.client("s3", endpoint_url=server.url)
-
-    def put(uri: str, data: bytes) -> None:
-        bucket, _, key = uri.removeprefix("s3a://").partition("/")
-        client.put_object(Bucket=bucket, Key=key, Body=data, IfNoneMatch="*")
-
-    storage._put_new = put
-    return storage
+def on_s3() -> S3Storage:
+    return S3Storage(S3Location(BUCKET, f"tables/{uuid.uuid4()}"))
 
 
 @pytest.fixture(params=["local", "s3"])
@@ -67,7 +57,7 @@ def storage(
         (tmp_path / "table" / LOG).mkdir(parents=True)
         return table_storage(tmp_path / "table")
     use(server, monkeypatch)
-    return on_s3(server)
+    return on_s3()
 
 
 class TestTableStorage:
@@ -178,7 +168,7 @@ class TestTableStorage:
 def test_a_file_of_another_table(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a shallow clone has it."""
     use(server, monkeypatch)
-    here, there = on_s3(server), on_s3(server)
+    here, there = on_s3(), on_s3()
     there.put("a b.parquet", b"x", durable=True)
     name = here.name_of(f"{there.uri}/a%20b.parquet")
     assert here.read(name) == b"x"
@@ -198,7 +188,7 @@ def test_bad_servers(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that lose an answer or want the put again are served; those that would lose commits are refused."""
     with s3_server(kind) as bad:
         use(bad, monkeypatch)
-        storage = on_s3(bad)
+        storage = on_s3()
         if (refusal := KINDS[kind]) is None:
             storage.check_commits()
             assert storage.put_if_absent(FIRST, b"one")
@@ -214,7 +204,7 @@ def test_bad_servers(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_server_is_tried_once(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     use(server, monkeypatch)
-    storage = on_s3(server)
+    storage = on_s3()
     for _ in range(2):
         storage.check_commits()
     assert (

@@ -1,8 +1,7 @@
-"""A message table on S3, in a Spark session that can: run by test_s3_table.py in a process of its own."""
+"""A message table on S3, without Spark."""
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -11,11 +10,9 @@ from typing import Any
 from unittest import mock
 
 import boto3
-import deltalake
 import pytest
-from conftest import for_few_rows
 from faults.fault_files import Stopped
-from pyspark.sql import SparkSession
+from support.delta_rows import delta_table
 from support.kept_table import KeptTable
 from support.s3_server import BUCKET, S3Server, s3_server
 
@@ -31,7 +28,6 @@ from reput.sinks.table.s3_storage import S3Storage
 from reput.sinks.table.storage import table_storage
 from reput.sinks.table.upkeep import TableUpkeep
 from reput.source.errors import OutputError
-from reput.streaming.spark.session import end_session, start_session
 
 LONG = 60.0
 
@@ -39,23 +35,14 @@ LONG = 60.0
 @pytest.fixture(scope="module")
 def server() -> Iterator[S3Server]:
     with s3_server() as server:
-        os.environ.update(server.environment)  # the process is this module's
         yield server
 
 
-@pytest.fixture(scope="module")
-def spark(server: S3Server) -> Iterator[SparkSession]:
-    where = S3Location(BUCKET, "t")
-    session = start_session(
-        "tests", master="local[2]", driver_memory="1g", log_file=None, settings=for_few_rows(), table=where
-    )
-    yield session
-    end_session(session)
-
-
 @pytest.fixture
-def kept(spark: SparkSession, tmp_path: Path) -> KeptTable:
-    return on_s3(KeptTable(spark, tmp_path / "kept"), tmp_path.name)
+def kept(server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KeptTable:
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    return on_s3(KeptTable(None, tmp_path / "kept"), tmp_path.name)
 
 
 def on_s3(kept: KeptTable, name: str, bucket: str = BUCKET) -> KeptTable:
@@ -80,15 +67,13 @@ def test_rows_are_there_once(kept: KeptTable, tmp_path: Path) -> None:
     again = kept.open()
     assert again.end_offset == kept.offsets[19]
     kept.fill(again, [25])
-    other = on_s3(KeptTable(kept.spark, tmp_path / "other", count=10, broker="c"), tmp_path.name)
+    other = on_s3(KeptTable(None, tmp_path / "other", count=10, broker="c"), tmp_path.name)
     other.fill(other.open(), [4, 10])
     assert kept.found() == kept.expected(0, 25)
     assert other.found() == other.expected(0, 10)
     upkeep = TableUpkeep(again.delta, "b", 10**6)
     assert upkeep.step(LONG).merges > 0
-    storage = again.delta.storage
-    foreign = deltalake.DeltaTable(storage.uri, storage_options=storage.deltalake_options)
-    foreign.optimize.compact()
+    delta_table(location(kept)).optimize.compact()
     kept.fill(again, [30])
     kept.fill(kept.open(), [60])
     assert kept.found() == kept.expected(0, 60)
@@ -102,7 +87,7 @@ def test_rows_are_there_once(kept: KeptTable, tmp_path: Path) -> None:
 def test_writers_race(kept: KeptTable, tmp_path: Path) -> None:
     """Each commit has a version of its own, and none is lost."""
     kept.open()
-    brokers = [on_s3(KeptTable(kept.spark, tmp_path / name, count=8, broker=name), tmp_path.name) for name in "xyz"]
+    brokers = [on_s3(KeptTable(None, tmp_path / name, count=8, broker=name), tmp_path.name) for name in "xyz"]
     tables = [each.open() for each in brokers]
     failures: list[BaseException] = []
 
@@ -138,13 +123,13 @@ def dying(fatal: int, calls: list[str]) -> Callable[[Any], Any]:
 
 
 @pytest.mark.slow
-def test_upkeep_dies_anywhere(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_upkeep_dies_anywhere(kept: KeptTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before each put and removal of a merge, a key filter or the clean-up; the next run has all rows and finishes."""
     monkeypatch.setattr(log_cleanup, "READ_FOR_S", 0)
     monkeypatch.setattr(upkeep_module, "CLEANED_EVERY", 1)
-    kept = on_s3(KeptTable(spark, tmp_path / "kept", count=600), tmp_path.name)
+    kept = on_s3(KeptTable(None, tmp_path / "kept", count=600), tmp_path.name)
     table = kept.open()
-    kept.spark.sql(f"ALTER TABLE {kept.sql} SET TBLPROPERTIES ('delta.checkpointInterval' = '5')")
+    delta_table(location(kept)).alter.set_table_properties({"delta.checkpointInterval": "5"})
     filled, deaths, done = 0, 0, False
     while not done:
         kept.fill(table, range(filled + 1, filled + 10))
@@ -163,16 +148,14 @@ def test_upkeep_dies_anywhere(spark: SparkSession, tmp_path: Path, monkeypatch: 
     assert deaths > 10
     storage = table_storage(location(kept))
     there = {file.name for file in storage.files()}
-    assert set(deltalake.DeltaTable(storage.uri, storage_options=storage.deltalake_options).file_uris()) <= {
-        f"{storage.uri}/{name}" for name in there
-    }
+    assert set(delta_table(location(kept)).file_uris()) <= {f"{storage.uri}/{name}" for name in there}
 
 
 @pytest.mark.slow
 def test_rows_expire_and_the_log_is_cut(kept: KeptTable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_cleanup, "READ_FOR_S", 0)
     table = kept.open()
-    kept.spark.sql(f"ALTER TABLE {kept.sql} SET TBLPROPERTIES ('delta.checkpointInterval' = '5')")
+    delta_table(location(kept)).alter.set_table_properties({"delta.checkpointInterval": "5"})
     kept.fill(table, range(1, 13))
     taken = TableUpkeep(table.delta, "b", 0, RowRetention.parse("A=1d")).expire_to_the_end()
     assert taken.rows == 6
@@ -187,22 +170,22 @@ def test_rows_expire_and_the_log_is_cut(kept: KeptTable, monkeypatch: pytest.Mon
 @pytest.mark.slow
 def test_rows_are_made_again(kept: KeptTable) -> None:
     kept.fill(kept.open(), [10, 20, 60])
-    kept.spark.sql(f"DELETE FROM {kept.sql} WHERE physical_offset < {kept.offsets[15]}")
+    delta_table(location(kept)).delete(f"physical_offset < {kept.offsets[15]}")
     kept.repair()
     assert kept.found() == kept.expected()
 
 
-def test_rows_are_forgotten(kept: KeptTable) -> None:
+def test_rows_are_forgotten(kept: KeptTable, server: S3Server) -> None:
     """Not in a bucket that keeps versions: nothing is changed there."""
     table = kept.open()
     kept.fill(table, [10, 20])
     done = Forgetting(table.delta, ForgetRequest(keys=["k7"])).run()
     assert (done.rows, done.left.is_clean) == (1, True)
     assert kept.found() == [*kept.expected(0, 7), *kept.expected(8, 20)]
-    client = boto3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL"])
+    client = boto3.client("s3", endpoint_url=server.url)
     client.create_bucket(Bucket="versions")
     client.put_bucket_versioning(Bucket="versions", VersioningConfiguration={"Status": "Enabled"})
-    versioned = on_s3(KeptTable(kept.spark, kept.root.with_name("v"), count=5), "v", "versions")
+    versioned = on_s3(KeptTable(None, kept.root.with_name("v"), count=5), "v", "versions")
     table = versioned.open()
     versioned.fill(table, [5])
     with pytest.raises(OutputError, match="the bucket versions keeps versions of objects"):
