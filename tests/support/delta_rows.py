@@ -42,6 +42,6 @@ def rows(table: Path) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: (row["broker"], row["physical_offset"]))
 
 
-def operations(table: TableLocation) -> list[str]:
+def operations(table: Path) -> list[str]:
     """What each commit was, in the order of the table's history."""
     return [commit["operation"] for commit in delta_table(table).history()][::-1]

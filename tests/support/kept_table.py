@@ -153,4 +153,5 @@ class KeptTable:
         return [record.physical_offset for record in self.records[first:last]]
 
     def history(self) -> list[str]:
+        assert isinstance(self.path, Path)
         return operations(self.path)
