@@ -215,6 +215,19 @@ class QueueReader:
         offsets, numbers = zip(*found, strict=True)
         return np.concatenate(offsets), np.concatenate(numbers)
 
+    def count_elsewhere(self, first: int, units: Units) -> int:
+        """How many of these units (of ``consumequeue``), numbered from `first` on, the queue has at another number."""
+        rows = np.flatnonzero(~is_pre_blank(units))
+        offsets, numbers = self._places
+        _, there, here = np.intersect1d(
+            offsets, units["physical_offset"].reshape(-1)[rows].astype(np.int64), return_indices=True
+        )
+        return int(np.count_nonzero(numbers[there] != first + rows[here]))
+
+    @cached_property
+    def _places(self) -> tuple[Int64s, Int64s]:
+        return self.places()
+
     def min_offset(self, min_physic_offset: int, max_offset: int) -> int:
         """The number of the first entry before `max_offset` whose record the log has; `max_offset` without one.
 

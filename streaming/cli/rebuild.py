@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from reput.streaming.cli.app import app, set_up_logging
-from reput.streaming.cli.options import LogConfig, Reporting, Store, Verbose, Yes, table_option
+from reput.streaming.cli.options import LogConfig, Reporting, Store, Verbose, table_option
 from reput.streaming.process.working import working
 
 # If reput's own processes read the log, Spark is there for a table on S3, and for one that only Spark reads.
@@ -66,7 +66,12 @@ def rebuild(
             "output. Same as -o sparkMaster=URL. [default: local[*], all cores]"
         ),
     ] = None,
-    yes: Yes = False,
+    yes: Annotated[
+        bool,
+        typer.Option(
+            "--yes", help="Follow this log even if it does not explain what the output has, or moves its queue entries."
+        ),
+    ] = False,
     verbose: Verbose = False,
 ) -> None:
     """Make queues, index and table again from a commitlog.

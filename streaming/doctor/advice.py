@@ -1,36 +1,48 @@
-"""What saves a store from what a broker would do with it: commands to be run as they stand, in this order."""
+"""What saves a store from what a broker would do with it: commands to be run as they stand, in this order.
+
+Where a rebuild of all would move entries to other queue offsets, only what lacks something is made again.
+"""
 
 from __future__ import annotations
 
 import glob
 import itertools
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from reput.sinks.files.own_files import is_foreign
-from reput.sinks.files.store_path import ABORT, REPUT
+from reput.sinks.files.store_path import ABORT, CONSUME_QUEUE, CONSUME_QUEUE_EXT, REPUT
 from reput.source.log.file_sizes import log_ends_full, row_of
 from reput.source.log.store_layout import COMMIT_LOG
+from reput.source.printable import counted
 from reput.source.record.damage import QUARANTINE
+from reput.source.record.message_properties import parse_int
 from reput.streaming.config.pipeline import COMMAND_LINE, PipelineConfig
 from reput.streaming.config.stored_sizes import Misfit
-from reput.streaming.doctor.prediction import Part, Prediction, Recovery
+from reput.streaming.doctor.prediction import Moving, Part, Prediction, Recovery
 
 _QUARANTINE = f"onDamage={QUARANTINE}"
 # No rebuild over a hole is advised: it would move the entries behind it to other queue offsets.
 _RESTORE = "restore the segments that are missing from a copy or from a slave; then ask again"
 _OF_REBUILD = (Part.QUEUES, Part.DISPATCH, Part.NOTIFY, Part.REPLAY)
 _COPY = ".copy"
+# With more commands than these for single topics and queues, one is advised that makes all.
+_PARTS_MAX = 10
 
 
 @dataclass(frozen=True)
 class Advice:
-    """One step: what it is for, and the command; None where a person has to find the way."""
+    """One step: what it is for, and the command; None where a person has to find the way.
+
+    `moving` are the queues with entries that the command moves to other queue offsets.
+    """
 
     why: str
     command: str | None = None
+    moving: tuple[Moving, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -46,10 +58,15 @@ def advise(
     config: PipelineConfig,
     broker_conf: Path | None,
     trusting: Prediction | None,
+    moving: Callable[[], tuple[Moving, ...]],
     in_doubt: SettingsInDoubt | None = None,
 ) -> tuple[Advice, ...]:
-    """What to do about a prediction; `trusting` is that for the store without its ``abort`` file, if it has one."""
-    steps = _Steps(config.store, broker_conf, config.origins.get("mappedFileSizeCommitLog") == COMMAND_LINE)
+    """What to do about a prediction; `trusting` is that for the store without its ``abort`` file, if it has one.
+
+    `moving` reads the log for the queues with entries that a rebuild would move; it is asked where one is advised.
+    """
+    is_repeated = config.origins.get("mappedFileSizeCommitLog") == COMMAND_LINE
+    steps = _Steps(config.store, broker_conf, moving, is_repeated)
     if found.is_harmless:
         return ()
     if in_doubt is not None:
@@ -61,13 +78,14 @@ def advise(
         return tuple(steps.for_lost_records(found, trusting))
     if found.holes or found.missing_entries or found.last_is_missing:
         return tuple(steps.for_missing_segments(found))
-    return tuple(steps.for_queues_and_index(found))
+    return tuple(steps.for_queues_and_index(found, trusting))
 
 
 @dataclass(frozen=True)
 class _Steps:
     store: Path
     broker_conf: Path | None
+    find_moving: Callable[[], tuple[Moving, ...]]
     is_size_repeated: bool = False
 
     def for_settings(self, in_doubt: SettingsInDoubt) -> Iterator[Advice]:
@@ -93,14 +111,12 @@ class _Steps:
             yield Advice(_RESTORE)
         elif obstacle.part is Part.QUEUES:
             # Where a start ends at the queues, nothing has looked into the log.
-            yield Advice(
-                "makes queues and index again from the log; damaged ranges of it are left out, and recorded",
-                self._rebuild(self.store, _QUARANTINE),
-            )
+            yield from self._past_queue_file(found, obstacle.file)
         elif obstacle.part in (Part.DISPATCH, Part.NOTIFY):
-            yield Advice(
+            yield self._rebuild_all(
                 "makes queues and index again from the log, over what the broker fails at: nothing is left to dispatch",
-                self._rebuild(self.store, _QUARANTINE),
+                found,
+                _QUARANTINE,
             )
             if obstacle.part is Part.NOTIFY:
                 yield Advice(
@@ -110,9 +126,8 @@ class _Steps:
             yield Advice("restore the segment from a copy or from a slave")
         elif obstacle.part is Part.REPLAY:
             yield Advice("restore the segment that is missing or damaged from a copy or from a slave")
-            yield Advice(
-                "or make queues and index again, so that nothing is left to replay",
-                self._rebuild(self.store, _QUARANTINE),
+            yield self._rebuild_all(
+                "or make queues and index again, so that nothing is left to replay", found, _QUARANTINE
             )
         elif obstacle.file is not None and obstacle.size is not None and self._may_be_whole(Path(obstacle.file)):
             yield Advice(
@@ -144,21 +159,19 @@ class _Steps:
         yield self._copy()
         if heals and trusting is not None:
             # What a killed broker left of queues and index is not trusted, but made again.
-            yield Advice(
-                "makes queues and index again, of every good message",
-                self._rebuild(self.store, _QUARANTINE) + _yes(found),
-            )
-            yield Advice(
-                f"takes abort away: without it the broker's recovery begins at {_name(trusting.recovers_from)}, and "
-                f"loses {trusting.lost.count} messages",
-                shlex.join(["rm", "-f", str(self.store / ABORT)]),
-            )
+            parts = self._parts(trusting, _QUARANTINE)
+            yield from parts or [
+                self._rebuild_all("makes queues and index again, of every good message", found, _QUARANTINE)
+            ]
+            yield self._without_abort(trusting)
             yield self._ask_again()
             return
         copy, topic = _copy_of(self.store), next(iter(found.lost.topics))
-        yield Advice(
+        yield self._rebuild_all(
             "gives the copy, which keeps all of the log, queues and an index of every good message",
-            self._rebuild(copy, _QUARANTINE),
+            found,
+            _QUARANTINE,
+            store=copy,
         )
         yield Advice(
             "finds them there, with --key, --msg-id or --queue-offset",
@@ -169,20 +182,91 @@ class _Steps:
         yield Advice(_RESTORE)
         if found.holes:
             return
-        yield Advice(
+        yield self._rebuild_all(
             "or, if they are gone for good, make queues and index again of what is left; the same command brings the "
             "rest back once the segments are",
-            self._rebuild(self.store, *_options(found)) + _yes(found),
+            found,
+            *_options(found),
         )
         yield self._ask_again()
 
-    def for_queues_and_index(self, found: Prediction) -> Iterator[Advice]:
-        # An abort file goes only with a rebuild of all.
-        is_index_alone = found.recovery is Recovery.NORMAL and not found.short_queues
-        command = self._rebuild(self.store, *_options(found)) + (" --only index" if is_index_alone else "")
-        command += _yes(found)
-        yield Advice("makes them again from the log, in place, before the broker starts", command)
+    def for_queues_and_index(self, found: Prediction, trusting: Prediction | None) -> Iterator[Advice]:
+        what = "makes them again from the log, in place, before the broker starts"
+        is_normal = found.recovery is Recovery.NORMAL
+        # An abort file goes with a rebuild of all.
+        without_abort = found if is_normal else trusting
+        if is_normal and not found.short_queues:
+            yield self._rebuild_index(what, found, *_options(found))
+        elif without_abort is not None and (parts := self._parts(without_abort, *_options(found))):
+            yield from parts
+            if not is_normal:
+                yield self._without_abort(without_abort)
+        else:
+            yield self._rebuild_all(what, found, *_options(found))
         yield self._ask_again()
+
+    @cached_property
+    def _moving(self) -> tuple[Moving, ...]:
+        return self.find_moving()
+
+    def _rebuild_all(self, why: str, found: Prediction, *options: str, store: Path | None = None) -> Advice:
+        """A rebuild of everything in place, in the store or in a copy of it."""
+        moving = self._moving
+        command = self._rebuild(store or self.store, *options) + _yes(found, moving)
+        return Advice(why + _moves(moving), command, moving)
+
+    def _rebuild_index(self, why: str, found: Prediction, *options: str) -> Advice:
+        return Advice(why, self._rebuild(self.store, *options) + " --only index" + _yes(found))
+
+    def _rebuild_queue(self, topic: str, queue_id: int | None, found: Prediction, *options: str) -> Advice:
+        """A rebuild of one queue in place, or of all of a topic."""
+        moving = tuple(each for each in self._moving if each.topic == topic and queue_id in (None, each.queue_id))
+        command = f"{self._rebuild(self.store, *options)} --topic {shlex.quote(topic)}"
+        command += "" if queue_id is None else f" --queue-id {queue_id}"
+        what = f"the queues of {topic}" if queue_id is None else f"the queue {topic}-{queue_id}"
+        why = f"makes {what} again from the log, and leaves the others as they are"
+        return Advice(why + _moves(moving), command + _yes(found, moving), moving)
+
+    def _parts(self, found: Prediction, *options: str) -> list[Advice]:
+        """What makes only that again which lacks something; nothing where a rebuild of all moves no entry.
+
+        `found` is for the store without its ``abort`` file.
+        """
+        if not found.starts or found.lost.count or not self._moving:
+            return []
+        moved = {each.topic for each in self._moving}
+        queues = [(queue.topic, queue.queue_id if queue.topic in moved else None) for queue in found.short_queues]
+        queues = list(dict.fromkeys(queues))
+        if len(queues) > _PARTS_MAX or not all(_can_be_typed(topic) for topic, _ in queues):
+            return []
+        steps = [self._rebuild_queue(topic, queue_id, found, *options) for topic, queue_id in queues]
+        has_abort = (self.store / ABORT).exists()
+        if has_abort or found.index_missing or found.index_is_ahead:
+            steps.append(
+                self._rebuild_index("makes the index again from the log; no queue is changed", found, *options)
+            )
+        return steps
+
+    def _past_queue_file(self, found: Prediction, file: str | None) -> Iterator[Advice]:
+        """Makes a queue again that has a wrong file; where that moves no entries, all queues and the index."""
+        parts = () if file is None else Path(file).relative_to(self.store).parts
+        if self._moving and len(parts) == 4 and parts[0] in (CONSUME_QUEUE, CONSUME_QUEUE_EXT):
+            queue_id = parse_int(parts[2])
+            if queue_id is not None and _can_be_typed(parts[1]):
+                yield self._rebuild_queue(parts[1], queue_id, found, _QUARANTINE)
+                return
+        yield self._rebuild_all(
+            "makes queues and index again from the log; damaged ranges of it are left out, and recorded",
+            found,
+            _QUARANTINE,
+        )
+
+    def _without_abort(self, trusting: Prediction) -> Advice:
+        return Advice(
+            f"takes abort away: without it the broker's recovery begins at {_name(trusting.recovers_from)}, and "
+            f"loses {trusting.lost.count} messages",
+            shlex.join(["rm", "-f", str(self.store / ABORT)]),
+        )
 
     def _may_be_whole(self, segment: Path) -> bool:
         """Whether nothing but the setting says that a segment was cut: it is the only one, and ends in zeros."""
@@ -214,9 +298,25 @@ class _Steps:
         return Advice("then ask again", f"reput doctor --store {shlex.quote(str(self.store))}{self._conf()}")
 
 
-def _yes(found: Prediction) -> str:
-    """What a rebuild wants where the log's end has gone that queues or index were made from."""
-    return " --yes" if found.is_cut_back else ""
+def _yes(found: Prediction, moving: Sequence[Moving] = ()) -> str:
+    """What a rebuild wants where the log's end has gone that queues or index were made from, or entries move."""
+    return " --yes" if found.is_cut_back or moving else ""
+
+
+def _moves(moving: Sequence[Moving]) -> str:
+    """What a rebuild does to entries that are there today."""
+    if not moving:
+        return ""
+    entries = counted(sum(queue.entries for queue in moving), "entry", "entries")
+    return (
+        f"; it moves {entries} of {counted(len(moving), 'queue')} to other queue offsets than today, so that "
+        "consumers' offsets stand behind messages that they have not read"
+    )
+
+
+def _can_be_typed(topic: str) -> bool:
+    """Whether a command names this topic: its bytes are those of the text."""
+    return topic.isprintable() and "\ufffd" not in topic and not topic.startswith("-")
 
 
 def _options(found: Prediction) -> Iterator[str]:

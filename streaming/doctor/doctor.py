@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from reput.sinks.files.store_lock import lock_holder
@@ -23,6 +24,7 @@ from reput.streaming.config.stored_sizes import (
 )
 from reput.streaming.config.topics import read_topics
 from reput.streaming.doctor.advice import Advice, SettingsInDoubt, advise
+from reput.streaming.doctor.kept_records import moving
 from reput.streaming.doctor.predict import no_start, predict
 from reput.streaming.doctor.prediction import Prediction, Recovery
 from reput.streaming.doctor.start_settings import RELEASES, V5, start_settings
@@ -112,7 +114,8 @@ def examine(config: PipelineConfig, broker_conf: Path | None, versions: Sequence
         trusting = None
         if prediction.recovery is Recovery.ABNORMAL and prediction.starts and not prediction.is_harmless:
             trusting = predict(config.store, config.commit_log, settings, is_abnormal=False)
-        found.append(Diagnosis(prediction, advise(prediction, config, broker_conf, trusting, in_doubt)))
+        moves = partial(moving, config, settings)
+        found.append(Diagnosis(prediction, advise(prediction, config, broker_conf, trusting, moves, in_doubt)))
     return Examination(tuple(found), tuple(misfits), taken, advice, left_out, lock_holder(config.store))
 
 

@@ -13,19 +13,24 @@ from reput.sinks.dispatch.entries import QueueEntries
 from reput.sinks.dispatch.piece_entries import PieceEntries
 from reput.sinks.dispatch.runs import Run
 from reput.sinks.formats.consume_queue import CQ_STORE_UNIT_SIZE, ENTRY, is_pre_blank
-from reput.sinks.queue.consume_queue import ConsumeQueue
+from reput.sinks.queue.admission import QueueAdmission
+from reput.sinks.queue.consume_queue import KIND, ConsumeQueue
 from reput.sinks.queue.queue_lives import QueueLives
+from reput.sinks.queue.queue_reader import QueueReader
 from reput.source.arrays import Int64s
 from reput.source.errors import SinkError
 from reput.source.kernels import record_kernels as rk
 from reput.source.kernels.batch_decoder import RecordColumns
 from reput.source.log.boundaries import Boundaries, split
+from reput.source.log.log_reader import LogReader
 from reput.source.log.mapped_file_queue import MappedFile, MappedFileQueue
 from reput.source.log.offset_range import OffsetRange
 from reput.source.log.range_reader import DecodeOptions, scan_windows
+from reput.source.options import SourceOptions
 from reput.source.record.damage import QUARANTINE
 from reput.source.record.message_properties import decode_utf8
-from reput.streaming.doctor.prediction import LostRecords
+from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.doctor.prediction import LostRecords, Moving
 from reput.streaming.doctor.start_settings import StartSettings
 from reput.streaming.effects.range_task import RangeTask
 
@@ -35,11 +40,16 @@ _RANGE_BYTES = 64 * 1024 * 1024
 
 @dataclass
 class _Count:
-    """Counts the entries that a broker makes in one queue."""
+    """Counts the entries that a broker makes in one queue.
+
+    With `stored`, the queue as it is on disk, `moved` counts the entries that stand at another queue offset there.
+    """
 
     queue: ConsumeQueue
     size: int
+    stored: QueueReader | None = None
     count: int = 0
+    moved: int = 0
 
     def take(self, incoming: QueueEntries) -> AnomalyCounts:
         """Count the next entries, by the broker's rules."""
@@ -47,10 +57,18 @@ class _Count:
         self._note(append.begin)
         # Units that fill the front of a queue's first file lead to no record.
         self.count += int(np.count_nonzero(~is_pre_blank(append.entries.view(ENTRY))))
+        if append.anomalies.gap and self.stored is not None:
+            self.moved += self.stored.count_elsewhere(append.begin // CQ_STORE_UNIT_SIZE, append.entries.view(ENTRY))
         return append.anomalies
 
     def take_run(self, run: Run) -> bool:
         """Count entries that run on; False, with nothing counted, where the rules must look at each record."""
+        if (
+            self.stored is not None
+            and self.queue.files
+            and run.first_queue_offset * CQ_STORE_UNIT_SIZE > self.queue.end
+        ):
+            return False  # Where each of them comes to stand is looked at.
         extent = self.queue.extend(run, self.size)
         if extent is None:
             return False
@@ -74,9 +92,9 @@ class Expected:
 class QueueRecords:
     """The entries that one queue should have."""
 
-    def __init__(self, topic: bytes, queue_id: int, file_size: int) -> None:
+    def __init__(self, topic: bytes, queue_id: int, file_size: int, stored: QueueReader | None = None) -> None:
         def count() -> _Count:
-            return _Count(ConsumeQueue(topic, queue_id), file_size)
+            return _Count(ConsumeQueue(topic, queue_id), file_size, stored)
 
         self._lives = QueueLives(count(), count)
         self._damaged = 0
@@ -88,6 +106,11 @@ class QueueRecords:
                 self._lives.take(entries.queue_entries(number), CQ_STORE_UNIT_SIZE)
         except SinkError:  # no queue begins at such a queue offset
             self._damaged += int(entries.counts[number])
+
+    def moved(self, *, keeps_later_life: bool) -> int:
+        """How many entries a rebuild would move; it may keep the later life of a queue that started over alone."""
+        life = self._lives.proven if keeps_later_life else None
+        return (self._lives.replay if life is None else life.follower).moved
 
     def expected(self) -> Iterator[Expected]:
         """What is right: the files show which. Where a replay leaves out messages of the later life, it is not."""
@@ -140,6 +163,30 @@ def belonging(files: Sequence[MappedFile], end: int, indexed: Indexed, settings:
             found.queues[key].take(entries, number, run)
         found.index_missing += indexed.count_outside(np.unique(batch.entries.keys().offsets))
     return found
+
+
+def moving(config: PipelineConfig, settings: StartSettings) -> tuple[Moving, ...]:
+    """The queues of a store with entries that a rebuild of them, with ``onDamage=quarantine``, would move.
+
+    This reads the log, which must have no hole: it is for a store that a rebuild is advised for.
+    """
+    log = LogReader(SourceOptions.parse(config.source_options(onDamage=QUARANTINE)))
+    files, size = log.queue().files, settings.queue_file_size
+    task = RangeTask(_options(settings), replace(settings.needs, index=False))
+    admission = QueueAdmission(size, config.queue.max_first_queue_offset)
+    queues: dict[tuple[bytes, int], QueueRecords] = {}
+    for span in _ranges(files, log.settled_end(log.queue().min_offset)):
+        batch = task.read(span).batch()
+        if batch is None:
+            continue
+        entries = admission.sift(batch, 0, lambda topic, queue_id: (topic, queue_id) in queues)[0].entries
+        for number, (key, run) in enumerate(zip(entries.queues, entries.runs(), strict=True)):
+            if key not in queues:
+                queues[key] = QueueRecords(*key, size, QueueReader(config.store, KIND, size, *key))
+            queues[key].take(entries, number, run)
+    keeps = config.queue.keeps_later_life
+    counts = {key: queue.moved(keeps_later_life=keeps) for key, queue in sorted(queues.items())}
+    return tuple(Moving(decode_utf8(topic), number, count) for (topic, number), count in counts.items() if count)
 
 
 def _ranges(files: Sequence[MappedFile], end: int) -> Iterator[OffsetRange]:

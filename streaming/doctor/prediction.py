@@ -86,6 +86,15 @@ class QueueState:
 
 
 @dataclass(frozen=True)
+class Moving:
+    """A queue with entries that a rebuild would put at other queue offsets than they have today, and how many."""
+
+    topic: str
+    queue_id: int
+    entries: int
+
+
+@dataclass(frozen=True)
 class Prediction:
     """What one release does with a store.
 

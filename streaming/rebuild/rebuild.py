@@ -257,13 +257,10 @@ class Rebuild:
         )
 
     def _note_moved(self, writers: list[EffectsWriter]) -> None:
-        """Note which entries have a smaller number than their message's queue offset; refuse to move today's entries.
-
-        Only a hole is asked about, not damage, of which a rebuild with `onDamage` knows.
-        """
+        """Note which entries have a smaller number than their message's queue offset; refuse to move today's."""
         sinks = [sink for writer in writers for sink in writer.sinks if isinstance(sink, ConsumeQueueSink)]
         self._progress.on_moved({queue: count for sink in sinks for queue, count in sink.moved().items()})
-        if self._request.yes or not self._progress.missing:
+        if self._request.yes:
             return
         counts = [
             moved_entries(replace(made, root=self._request.output), made)
@@ -273,13 +270,14 @@ class Rebuild:
         if not any(counts):
             return
         RebuildPlan.drop(self._files)
-        begin, end = self._progress.missing[0]
-        entries = counted(sum(counts), "entry", "entries")
+        entries, way_out = counted(sum(counts), "entry", "entries"), "restore what is damaged in the log"
+        why = "records before them are damaged or name another queue"
+        for begin, end in self._progress.missing[:1]:
+            why, way_out = f"the log lacks [{begin}, {end})", "restore the segments that are missing"
         raise UnexplainedError(
-            f"the log lacks [{begin}, {end}), so this rebuild would move {entries} of "
-            f"{counted(sum(map(bool, counts)), 'queue')} to smaller queue offsets than their messages have: consumers "
-            "would continue after messages that they have not read",
-            advice="nothing was changed: restore the segments that are missing, or give --yes",
+            f"{why}, so this rebuild would move {entries} of {counted(sum(map(bool, counts)), 'queue')} to smaller "
+            "queue offsets than their messages have: consumers would continue after messages that they have not read",
+            advice=f"nothing was changed: {way_out}, or give --yes",
             file=self._request.output,
         )
 

@@ -37,20 +37,34 @@ def execute_advice(home: Path, release: str, *, in_shell: bool = False) -> list[
     Returns all commands that were run. Advice that was given before, or a command that fails, is an error. `in_shell`
     runs every command in a shell as it stands; else those of `reput` run in this process, which is faster.
     """
+    return follow_advice(home, release, in_shell=in_shell)[0]
+
+
+def follow_advice(home: Path, release: str, *, in_shell: bool = False) -> tuple[list[str], int]:
+    """As `execute_advice`; returns also how many entries the commands were said to move."""
     given: list[list[str]] = []
     done: list[str] = []
+    foretold = 0
     for _ in range(ROUNDS_MAX):
-        found = told(home, release)
-        commands = [step["command"] for step in found["advice"] if step["command"] is not None]
-        steps = [command for command in commands if not command.startswith("reput doctor")]
+        advice = [step for step in told(home, release)["advice"] if step["command"] is not None]
+        advice = [step for step in advice if not step["command"].startswith("reput doctor")]
+        steps = [step["command"] for step in advice]
         if not steps:
-            return done
+            return done, foretold
         assert steps not in given, f"the same advice again: {steps}"
         given.append(steps)
-        for command in steps:
-            _run(command, in_shell=in_shell)
-            done.append(command)
+        for step in advice:
+            _run(step["command"], in_shell=in_shell)
+            done.append(step["command"])
+            foretold += sum(queue["entries"] for queue in step["moving"])
     raise AssertionError(f"no end of advice: {given}")
+
+
+def lost_and_moved(before: set[Entry], after: set[Entry]) -> tuple[set[Entry], set[Entry]]:
+    """Which entries are gone, and which lead to their record from another queue offset."""
+    gone, kept = before - after, {(topic, queue_id, at) for topic, queue_id, _, at in after}
+    moved = {entry for entry in gone if (entry[0], entry[1], entry[3]) in kept}
+    return gone - moved, moved
 
 
 def _run(command: str, *, in_shell: bool) -> None:

@@ -11,12 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.advice import execute_advice, served, told
+from support.advice import execute_advice, follow_advice, lost_and_moved, served, told
 from support.command_line import invoke
 from support.record_writer import Message, write_store
-from support.store_damage import write
+from support.store_damage import UNIT_BYTES, write
 
 SEGMENT_BYTES, UNITS_A_FILE = 8192, 100
+QUEUE_ID_AT = 12
 CONF = {
     "mappedFileSizeCommitLog": SEGMENT_BYTES,
     "mappedFileSizeConsumeQueue": 20 * UNITS_A_FILE,
@@ -113,6 +114,41 @@ def test_a_hole_is_told_and_no_rebuild_is_advised(sound: Path, tmp_path: Path) -
     assert not found["harmless"]
     assert "serves no message of the segments that are missing" in found["verdict"]
     assert [step["command"] for step in found["advice"]] == [None]
+
+
+@pytest.mark.parametrize("release", ["4.9.3", "5.5.0"])
+def test_only_the_queue_that_lacks_something_is_made_again(release: str, sound: Path, tmp_path: Path) -> None:
+    """A record of A names another queue: a rebuild of all would move what follows it, and no queue of B needs that."""
+    home = tmp_path / "home"
+    shutil.copytree(sound, home)
+    write(segment(home / "store", 2), QUEUE_ID_AT, (7).to_bytes(4, "big"))
+    shutil.rmtree(home / "store" / "consumequeue" / "B" / "1")
+    before = served([home / "store"])
+    commands, foretold = follow_advice(home, release)
+    assert any("--topic B" in command for command in commands)
+    assert lost_and_moved(before, served([home / "store"])) == (set(), set())
+    assert foretold == 0
+
+
+@pytest.mark.parametrize("release", ["4.9.3", "5.5.0"])
+def test_entries_that_are_moved_are_foretold(release: str, sound: Path, tmp_path: Path) -> None:
+    """The queue that has the damage lacks entries, too: --yes is advised, with how many of its entries move."""
+    home = tmp_path / "home"
+    shutil.copytree(sound, home)
+    (queue,) = {entry[:2] for entry in served([home / "store"]) if entry[3] == SEGMENT_BYTES}
+    write(segment(home / "store", 1), 0, bytes(8))
+    path = home.joinpath("store", "consumequeue", *map(str, queue), f"{0:020d}")
+    os.truncate(path, 40 * UNIT_BYTES + 7)
+    before = served([home / "store"])
+    steps = told(home, release)["advice"]
+    moving = [queue for step in steps for queue in step["moving"]]
+    (step,) = (step for step in steps if step["moving"])
+    assert step["command"].endswith("--yes")
+    assert f"; it moves {sum(queue['entries'] for queue in moving)} entries of 1 queue to other queue" in step["why"]
+    _, foretold = follow_advice(home, release)
+    lost, moved = lost_and_moved(before, served([home / "store"]))
+    assert not lost
+    assert 0 < len(moved) == foretold
 
 
 def test_a_dump_beside_a_hole(sound: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from unit.streaming.verify.test_verify import found_in, notes_of, verify
 
 from reput.sinks.quarantine import load_quarantine
 from reput.source.errors import SegmentError, UnexplainedError
+from reput.source.record.message_format import MAGIC_AT, QUEUE_ID_AT
 
 GOES_OVER = "failOnDataLoss=false"
 
@@ -76,6 +77,27 @@ def test_entries_that_are_right_are_moved_only_with_yes(store: Output) -> None:
     assert rebuild(config, store.out, yes=True).entries_moved == elsewhere.entries_moved
     # They have been moved now: nothing is left to be asked about.
     assert rebuild(config, store.out).entries_moved == elsewhere.entries_moved
+
+
+def test_damage_moves_entries_only_with_yes(store: Output) -> None:
+    """As over a hole, whether a record is left out or names another queue."""
+    for name in ("damaged", "another queue"):
+        root = store.root / name
+        root.mkdir()
+        whole = Output.make(root, Random(11), 120)
+        record = next(each for each in whole.records[40:] if each.message.topic == "A" and not each.message.sys_flag)
+        at = record.physical_offset + (QUEUE_ID_AT if name == "another queue" else MAGIC_AT)
+        with (whole.log / f"{at - at % SEGMENT_BYTES:020d}").open("r+b") as file:
+            file.seek(at % SEGMENT_BYTES)
+            file.write((9).to_bytes(4, "big"))
+        config = config_of(whole.store, SETTINGS, "onDamage=quarantine")
+        before = files_below(whole.out)
+        with pytest.raises(UnexplainedError, match=r"this rebuild would move \d+ entr.* or give --yes"):
+            rebuild(config, whole.out)
+        assert files_below(whole.out).items() >= before.items()
+        moved = rebuild(config, whole.out, yes=True).entries_moved
+        assert moved
+        assert rebuild(config, whole.out).entries_moved == moved
 
 
 def test_queues_that_are_gone_need_no_yes(store: Output) -> None:
