@@ -26,18 +26,22 @@ from broker.recovery import Happened, start_stores
 from broker.rocketmq import RocketMQ
 from support.advice import execute_advice, follow_advice, lost_and_moved, served, told
 from support.broker_stores import unpack
+from support.command_line import invoke
 from support.proof_counts import Proof
 from support.sink_runner import dispatch_store
 from support.store_damage import FURTHER, LIGHT, UNIT_BYTES, damage, further_queues_home, write
 
+from reput.sinks.formats.batch_consume_queue import BATCH_ENTRY
 from reput.sinks.formats.consume_queue import ENTRY as CQ_ENTRY
 from reput.sinks.formats.consume_queue import is_pre_blank
 from reput.sinks.formats.index_file import ENTRY
 from reput.sinks.index.index_reader import entry_at
-from reput.source.log.mapped_file_queue import MappedFileQueue
-from reput.source.log.range_reader import DecodeOptions, read_windows
+from reput.source.kernels import record_kernels as rk
+from reput.source.log.mapped_file_queue import MappedFile, MappedFileQueue
+from reput.source.log.range_reader import DecodeOptions, read_windows, scan_windows
 from reput.source.record.message_format import TRANSACTION_MASK, TRANSACTION_ROLLBACK_TYPE
 from reput.streaming.config.pipeline import PipelineConfig, load_config
+from reput.streaming.config.topics import read_topics
 from reput.streaming.doctor.predict import predict
 from reput.streaming.doctor.prediction import Prediction, Recovery
 from reput.streaming.doctor.start_settings import start_settings
@@ -53,7 +57,8 @@ STORES = (*V4, "v5-plain", "v5-longtopic", "v5-propcrc")
 UNDAMAGED = (*STORES, "v4-killed-rebuilt", "v4-expired-rebuilt", "v4-sql92-rebuilt")
 SMALL = ("v4-killed", "v5-longtopic", "v4-expired")
 FEW_FURTHER = ("no number", "nothing", "other counts")
-PARTS = ("commitlog", "consumequeue", "index")
+PARTS = ("commitlog", "consumequeue", "batchconsumequeue", "index")
+BATCH = ("v5-batchcq", "v5-config-v2-batchcq")
 
 
 @dataclass
@@ -94,6 +99,26 @@ def check(release: GetRelease, tmp_path: Path, proof: Proof) -> Callable[[str, S
 def test_random_damages(version: str, homes: Homes, check: Check, tmp_path: Path) -> None:
     """The short form: eight damages of small stores."""
     check(version, [damaged(homes, tmp_path, version, SMALL, seed) for seed in range(8)])
+
+
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        pytest.param(range(6), id="few"),
+        *(pytest.param(range(n, n + 25), marks=pytest.mark.slow) for n in (4000, 4025, 4050)),
+    ],
+)
+def test_batch_queues(seeds: range, homes: Homes, check: Check, tmp_path: Path) -> None:
+    """Stores with a BatchConsumeQueue, damaged; and as they are, with and without `abort`."""
+    cases = [damaged(homes, tmp_path, "5.5.0", BATCH, seed) for seed in seeds]
+    for name, has_abort in itertools.product(BATCH, [False, True] if seeds[0] == 0 else []):
+        home = copy(homes(name), tmp_path / f"{name}-{has_abort}")
+        (home / "store" / "abort").unlink(missing_ok=True)
+        if has_abort:
+            (home / "store" / "abort").touch()
+        cases.append(case(home, home.name, "5.5.0", []))
+        assert has_abort or cases[-1].prediction.is_harmless
+    check("5.5.0", cases)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -184,6 +209,31 @@ def test_whole_records_that_no_dispatch_gets_over(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+def test_a_rebuild_over_damage_decides_about_abort(
+    version: str, homes: Homes, release: GetRelease, check: Check, tmp_path: Path
+) -> None:
+    """It removes a killed broker's `abort` where a start without loses nothing, and leaves it where it would."""
+    cases, stays = [], []
+    for behind_end in (2, 3, 4, 8):
+        home = copy(homes("v4-killed"), tmp_path / f"damaged-{behind_end}")
+        segments = sorted((home / "store" / "commitlog").iterdir())
+        (at, size) = first_records(segments[-behind_end])[1]
+        write(segments[-behind_end], at + size // 2, bytes(8))
+        paths = ["--store", str(home / "store"), "--broker-conf", str(home / "broker.conf"), "--yes"]
+        words = ["rebuild", *paths, "--output", str(home / "store"), "-o", "onDamage=quarantine"]
+        assert invoke([*words, "-o", f"brokerVersion={version}"]).exit_code == 0
+        stays.append((home / "store" / "abort").exists())
+        other = copy(home, tmp_path / f"otherwise-{behind_end}")
+        (other / "store" / "abort").unlink() if stays[-1] else (other / "store" / "abort").touch()
+        cases += [case(home, home.name, version, []), case(other, other.name, version, [])]
+    check(version, cases)
+    lost = [each.prediction.lost.count for each in cases]
+    print(version, stays, lost)
+    assert set(stays) == {True, False}
+    assert all(mine <= others for mine, others in zip(lost[::2], lost[1::2], strict=True))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
 def test_advice_that_was_followed(version: str, homes: Homes, check: Check, tmp_path: Path) -> None:
     """The short form: four damages of a small store."""
     follow_and_judge(version, ("v5-longtopic", "v4-expired"), range(2000, 2004), homes, check, tmp_path)
@@ -236,6 +286,13 @@ def follow_and_judge(
     assert not wrong
 
 
+def first_records(segment: Path) -> list[tuple[int, int]]:
+    """Where the first records of a segment begin in it, and their sizes."""
+    file = MappedFile(int(segment.name), segment.stat().st_size, str(segment))
+    window = next(iter(scan_windows(file, file.file_from_offset, file.end, DecodeOptions())))
+    return [(int(part[rk.AT]) + window.start - file.file_from_offset, int(part[rk.SIZE])) for part in window.parts]
+
+
 def damaged(homes: Homes, work: Path, version: str, names: Sequence[str], seed: int) -> Case:
     """A damaged copy of one of the stores, and what is predicted of it."""
     choose = random.Random(seed)
@@ -264,7 +321,7 @@ def case(home: Path, name: str, version: str, done: list[str]) -> Case:
 
 def compare(cases: Sequence[Case], rocketmq: RocketMQ, work: Path) -> None:
     """Start all stores and compare; the table is printed, and any difference fails."""
-    stores = [(each.store, javaproperties.loads((each.home / "broker.conf").read_text())) for each in cases]
+    stores = [(each.store, settings_of(each)) for each in cases]
     happened = start_stores(rocketmq, stores, work / "java")
     wrong = 0
     for each, found in zip(cases, happened, strict=True):
@@ -277,6 +334,14 @@ def compare(cases: Sequence[Case], rocketmq: RocketMQ, work: Path) -> None:
         )
     print(f"{rocketmq.version}: predicted {len(cases)}, happened {len(cases) - wrong}, wrong {wrong}")
     assert not wrong
+
+
+def settings_of(started: Case) -> dict[str, str]:
+    """The settings of the broker.conf; a store alone does not read which topics have a BatchConsumeQueue."""
+    topics = read_topics(started.config, started.config.store).batch
+    batch = {"batchTopics": ",".join(sorted(topic.decode() for topic in topics))} if topics else {}
+    conf: dict[str, str] = javaproperties.loads((started.home / "broker.conf").read_text())
+    return conf | batch
 
 
 def verdict(found: Prediction) -> str:
@@ -315,14 +380,13 @@ def differences(predicted: Case, happened: Happened) -> list[str]:
             ("queues", *only_different(queues, {name: end for name, end in facts["queues"].items() if end})),
         ]
         left = predicted.files & set(facts["files"])
-        removed_segments = found.cut.removed if found.cut else ()
-        for part, removed in zip(
-            PARTS, (removed_segments, found.removed_queue_files, found.removed_index_files), strict=True
-        ):
-            gone = {str(Path(path).relative_to(predicted.store)) for path in removed}
-            before = {file for file in predicted.files if file.startswith(part)}
+        removed = [*(found.cut.removed if found.cut else ()), *found.removed_queue_files, *found.removed_index_files]
+        names = {str(Path(path).relative_to(predicted.store)) for path in removed}
+        for part in PARTS:
+            gone = {name for name in names if name.startswith(f"{part}/")}
+            before = {file for file in predicted.files if file.startswith(f"{part}/")}
             # What was removed and made again is there.
-            remade = gone & left if part == "consumequeue" else set()
+            remade = gone & left if part.endswith("consumequeue") else set()
             pairs.append((f"{part} removed", sorted(gone - remade), sorted(before - left)))
     wrong = [f"{what}: predicted {one}, happened {other}" for what, one, other in pairs if one != other]
     return [*wrong, f"the store's error: {facts['error']}"] if wrong else []
@@ -335,13 +399,29 @@ def entries_of_queues(started: Case, ends: Mapping[str, int], min_offset: int) -
     for queue in started.prediction.queues:
         name = f"{queue.topic}-{queue.queue_id}"
         directory = started.store / "consumequeue" / queue.topic / str(queue.queue_id)
+        batch = started.store / "batchconsumequeue" / queue.topic / str(queue.queue_id)
+        if batch.is_dir():
+            found[name] = batch_entries_in(batch, ends.get(name, 0), min_offset)
+            continue
         found[name] = 0
         for path in directory.iterdir() if directory.is_dir() else ():
             units = np.frombuffer(path.read_bytes(), CQ_ENTRY)[
                 : max(0, ends.get(name, 0) - int(path.name) // UNIT_BYTES)
             ]
-            found[name] += int(np.count_nonzero((units["physical_offset"] >= min_offset) & ~is_pre_blank(units)))
+            is_entry = (units["msg_size"] > 0) & ~is_pre_blank(units)
+            found[name] += int(np.count_nonzero((units["physical_offset"] >= min_offset) & is_entry))
     return predicted, found
+
+
+def batch_entries_in(directory: Path, end: int, min_offset: int) -> int:
+    """How many entries of the log's records stand in a BatchConsumeQueue whose last message is before `end`."""
+    count = 0
+    for path in directory.iterdir():
+        data = path.read_bytes()
+        units = np.frombuffer(data[: len(data) // BATCH_ENTRY.itemsize * BATCH_ENTRY.itemsize], BATCH_ENTRY)
+        is_served = (units["physical_offset"] >= min_offset) & (units["msg_base_offset"] + units["batch_size"] <= end)
+        count += int(np.count_nonzero(is_served & (units["msg_size"] > 0)))
+    return count
 
 
 def missing_in_index(started: Case) -> int:

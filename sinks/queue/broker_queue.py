@@ -1,7 +1,7 @@
-"""A broker's ConsumeQueue from its start on, in memory: what it keeps of its files, and where the next entries go.
+"""A broker's queues from its start on, in memory: what it keeps of their files, and where the next entries go.
 
 ``ConsumeQueue#recover``, ``#truncateDirtyLogicFiles`` and ``#putMessagePositionInfo``, with ``MappedFileQueue`` below
-them; 4.9.3 and 5.5.0 agree in all of it. Nothing is written.
+them; 4.9.3 and 5.5.0 agree in all of it. The same of 5.5.0's ``BatchConsumeQueue``. Nothing is written.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 
+from reput.sinks.formats.batch_consume_queue import BATCH_ENTRY
 from reput.sinks.formats.consume_queue import CQ_STORE_UNIT_SIZE, ENTRY, PRE_BLANK, is_pre_blank, is_written
 from reput.sinks.queue.queue_reader import Units, read_units
-from reput.source.arrays import Bytes, Int64s, leading
+from reput.source.arrays import Bools, Bytes, Int64s, leading
 
 # ``ConsumeQueue#recover`` reads so many files, the last ones.
 _RECOVERED_FILES = 3
@@ -25,13 +27,14 @@ _NEVER = -1
 class QueueFile:
     """One file: its first byte in the queue, its written bytes, its path or None where the broker has just made it.
 
-    `is_first` is whether it was made for a queue without files, whose front is filled then.
+    `is_first` is whether it was made for a queue without files, whose front is filled then; `unit` is an entry's dtype.
     """
 
     begin: int
     wrote: int
     path: Path | None = None
     is_first: bool = False
+    unit: np.dtype[Any] = ENTRY
     _units: Units | None = None
 
     @property
@@ -45,19 +48,19 @@ class QueueFile:
         """The same to be looked at once: they are not kept in memory."""
         if self._units is not None:
             return self._units
-        return np.empty(0, ENTRY) if self.path is None else read_units(self.path, ENTRY)
+        return np.empty(0, self.unit) if self.path is None else read_units(self.path, self.unit)
 
     def put(self, units: Units) -> None:
         """Write units at the end of what is written."""
-        known, at = self.units, self.wrote // CQ_STORE_UNIT_SIZE
+        known, at = self.units, self.wrote // self.unit.itemsize
         end = at + len(units)
         if end > len(known):
             # Room for as many again: entries come a few at a time.
-            grown = np.zeros(end + end // 2 + 16, ENTRY)
+            grown = np.zeros(end + end // 2 + 16, self.unit)
             grown[: len(known)] = known
             known = self._units = grown
         known[at:end] = units
-        self.wrote += len(units) * CQ_STORE_UNIT_SIZE
+        self.wrote += len(units) * self.unit.itemsize
 
 
 @dataclass
@@ -66,6 +69,8 @@ class BrokerQueue:
 
     `removed` are the paths of files that the broker deletes.
     """
+
+    unit: ClassVar[np.dtype[Any]] = ENTRY
 
     topic: str
     queue_id: int
@@ -85,12 +90,12 @@ class BrokerQueue:
             return
         end = 0
         for file in self.files[-_RECOVERED_FILES:]:
-            units = file.units[: self.size // CQ_STORE_UNIT_SIZE]
-            count = leading(is_written(units))
+            units = file.units[: self.size // self.unit.itemsize]
+            count = leading(self._is_valid(units))
             if count:
-                self.max_physic_offset = _end_of(units[count - 1])
-            end = file.begin + count * CQ_STORE_UNIT_SIZE
-            if count * CQ_STORE_UNIT_SIZE < self.size:
+                self.max_physic_offset = self._reached(units[count - 1])
+            end = file.begin + count * self.unit.itemsize
+            if count * self.unit.itemsize < self.size:
                 break
         kept = []
         for file in self.files:
@@ -108,16 +113,16 @@ class BrokerQueue:
 
         A file goes only if its first entry does, and a first entry that stays is taken for written, whatever it is.
         """
-        self.max_physic_offset = physical_offset
+        self.max_physic_offset = self._before(physical_offset)
         while self.files:
             file = self.files[-1]
-            units = file.units[: self.size // CQ_STORE_UNIT_SIZE]
-            first = units[0] if len(units) else np.zeros(1, ENTRY)[0]
+            units = file.units[: self.size // self.unit.itemsize]
+            first = units[0] if len(units) else np.zeros(1, self.unit)[0]
             if first["physical_offset"] < physical_offset:
                 rest = units[1:]
-                count = 1 + leading(is_written(rest) & (rest["physical_offset"] < physical_offset))
-                file.wrote = count * CQ_STORE_UNIT_SIZE
-                self.max_physic_offset = _end_of(units[count - 1] if len(units) else first)
+                count = 1 + leading(self._is_valid(rest) & (rest["physical_offset"] < physical_offset))
+                file.wrote = count * self.unit.itemsize
+                self.max_physic_offset = self._reached(units[count - 1] if len(units) else first)
                 return
             self._remove(self.files.pop())
 
@@ -181,7 +186,7 @@ class BrokerQueue:
     def entries_from(self, physical_offset: int) -> int:
         """How many entries the queue has of records from `physical_offset` on."""
         return sum(
-            int(np.count_nonzero((units["physical_offset"] >= physical_offset) & ~is_pre_blank(units)))
+            int(np.count_nonzero((units["physical_offset"] >= physical_offset) & self._leads_to_a_record(units)))
             for units in self._written()
         )
 
@@ -189,9 +194,27 @@ class BrokerQueue:
         """How many entries the queue has of records in some ranges of the log, each with its end (exclusive)."""
         count = 0
         for units in self._written() if ranges else ():
-            offsets, is_real = units["physical_offset"], ~is_pre_blank(units)
+            offsets, is_real = units["physical_offset"], self._leads_to_a_record(units)
             count += sum(int(np.count_nonzero(is_real & (offsets >= a) & (offsets < b))) for a, b in ranges)
         return count
+
+    def _leads_to_a_record(self, units: Units) -> Bools:
+        """Which units are entries: files that recovery does not read may have zeros between them."""
+        real: Bools = is_written(units) & ~is_pre_blank(units)
+        return real
+
+    def _is_valid(self, units: Units) -> Bools:
+        """Which units recovery takes for entries."""
+        written: Bools = is_written(units)
+        return written
+
+    def _reached(self, unit: np.void) -> int:
+        """The queue's `max_physic_offset` with this last entry."""
+        return _end_of(unit)
+
+    def _before(self, physical_offset: int) -> int:
+        """The same for a queue that is cut at an offset and has no entry left."""
+        return physical_offset
 
     def _remove(self, file: QueueFile) -> None:
         if file.path is not None:
@@ -199,7 +222,53 @@ class BrokerQueue:
 
     def _written(self) -> Iterator[Units]:
         for file in self.files:
-            yield file.read()[: file.wrote // CQ_STORE_UNIT_SIZE]
+            yield file.read()[: file.wrote // self.unit.itemsize]
+
+
+@dataclass
+class BrokerBatchQueue(BrokerQueue):
+    """A BatchConsumeQueue of 5.5.0. Its `max_physic_offset` is where the last record begins.
+
+    An entry has as many queue offsets as its inner batch has messages.
+    """
+
+    unit: ClassVar[np.dtype[Any]] = BATCH_ENTRY
+
+    @property
+    def max_offset(self) -> int:
+        """The queue offset behind its last message (``#reviseMaxOffsetInQueue`` looks into the last two files)."""
+        for file in self.files[-2:][::-1]:
+            number = file.wrote // self.unit.itemsize
+            if number:
+                units = file.units[number - 1 : number]
+                last = units[0] if len(units) else np.zeros(1, self.unit)[0]
+                return int(last["msg_base_offset"]) + int(last["batch_size"])
+        return 0
+
+    def put(self, entries: Bytes, queue_offsets: Int64s) -> None:  # noqa: ARG002  the entries have them
+        """Put entries (uint8[n, 46]) of records, in log order (``#putBatchMessagePositionInfo``)."""
+        units: Units = entries.view(BATCH_ENTRY)[:, 0]
+        for unit in units[units["physical_offset"] > self.max_physic_offset]:
+            if not self.files:
+                self.files.append(QueueFile(0, 0, unit=self.unit))
+            elif self.files[-1].wrote == self.size:
+                self.files.append(QueueFile(self.files[-1].begin + self.size, 0, unit=self.unit))
+            self.files[-1].put(np.array([unit], self.unit))
+            self.max_physic_offset = int(unit["physical_offset"])
+
+    def _leads_to_a_record(self, units: Units) -> Bools:
+        written: Bools = is_written(units)
+        return written
+
+    def _is_valid(self, units: Units) -> Bools:
+        valid: Bools = is_written(units) & (units["msg_base_offset"] >= 0) & (units["batch_size"] > 0)
+        return valid
+
+    def _reached(self, unit: np.void) -> int:
+        return int(unit["physical_offset"])
+
+    def _before(self, physical_offset: int) -> int:
+        return physical_offset - 1
 
 
 def _end_of(unit: np.void) -> int:

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 
 from reput.sinks.files.own_files import is_foreign
-from reput.sinks.files.store_path import ABORT, CONSUME_QUEUE, CONSUME_QUEUE_EXT, REPUT
+from reput.sinks.files.store_path import ABORT, BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT, REPUT
 from reput.source.log.file_sizes import log_ends_full, row_of
 from reput.source.log.store_layout import COMMIT_LOG
 from reput.source.printable import counted
@@ -28,6 +28,7 @@ _QUARANTINE = f"onDamage={QUARANTINE}"
 # No rebuild over a hole is advised: it would move the entries behind it to other queue offsets.
 _RESTORE = "restore the segments that are missing from a copy or from a slave; then ask again"
 _OF_REBUILD = (Part.QUEUES, Part.DISPATCH, Part.NOTIFY, Part.REPLAY)
+_OF_QUEUES = (CONSUME_QUEUE, CONSUME_QUEUE_EXT, BATCH_CONSUME_QUEUE)
 _COPY = ".copy"
 # With more commands than these for single topics and queues, one is advised that makes all.
 _PARTS_MAX = 10
@@ -250,7 +251,7 @@ class _Steps:
     def _past_queue_file(self, found: Prediction, file: str | None) -> Iterator[Advice]:
         """Makes a queue again that has a wrong file; where that moves no entries, all queues and the index."""
         parts = () if file is None else Path(file).relative_to(self.store).parts
-        if self._moving and len(parts) == 4 and parts[0] in (CONSUME_QUEUE, CONSUME_QUEUE_EXT):
+        if self._moving and len(parts) == 4 and parts[0] in _OF_QUEUES:
             queue_id = parse_int(parts[2])
             if queue_id is not None and _can_be_typed(parts[1]):
                 yield self._rebuild_queue(parts[1], queue_id, found, _QUARANTINE)

@@ -97,7 +97,8 @@ class QueueRecords:
             return _Count(ConsumeQueue(topic, queue_id), file_size, stored)
 
         self._lives = QueueLives(count(), count)
-        self._damaged = 0
+        # Entries that the rules of a ConsumeQueue do not judge.
+        self._added = 0
 
     def take(self, entries: PieceEntries, number: int, run: Run | None) -> None:
         """Go on with the entries of queue `number`, which are `run` where they run on."""
@@ -105,7 +106,11 @@ class QueueRecords:
             if run is None or self._lives.later or not self._lives.replay.take_run(run):
                 self._lives.take(entries.queue_entries(number), CQ_STORE_UNIT_SIZE)
         except SinkError:  # no queue begins at such a queue offset
-            self._damaged += int(entries.counts[number])
+            self._added += int(entries.counts[number])
+
+    def add(self, count: int) -> None:
+        """Count entries of a BatchConsumeQueue, which takes all that come."""
+        self._added += count
 
     def moved(self, *, keeps_later_life: bool) -> int:
         """How many entries a rebuild would move; it may keep the later life of a queue that started over alone."""
@@ -118,7 +123,7 @@ class QueueRecords:
         for life in lives.later:
             yield Expected(life.began_at, life.follower.count)
         if lives.proven is None or lives.goes_on_joined or not lives.passed_over:
-            yield Expected(0, lives.replay.count + self._damaged)
+            yield Expected(0, lives.replay.count + self._added)
 
 
 @dataclass
@@ -161,6 +166,9 @@ def belonging(files: Sequence[MappedFile], end: int, indexed: Indexed, settings:
             if key not in found.queues:
                 found.queues[key] = QueueRecords(topic, queue_id, settings.queue_file_size)
             found.queues[key].take(entries, number, run)
+        for queue in entries.batch_queues():
+            key = decode_utf8(queue.topic), queue.queue_id
+            found.queues.setdefault(key, QueueRecords(queue.topic, queue.queue_id, 0)).add(len(queue.entries))
         found.index_missing += indexed.count_outside(np.unique(batch.entries.keys().offsets))
     return found
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,8 +14,9 @@ import numpy as np
 
 from reput.sinks.dispatch.multi_dispatch import bad_offset
 from reput.sinks.files.store_path import ABORT
+from reput.sinks.formats.batch_consume_queue import BATCH_ENTRY
 from reput.sinks.formats.consume_queue import ENTRY, is_queued
-from reput.sinks.queue.broker_queue import BrokerQueue
+from reput.sinks.queue.broker_queue import BrokerBatchQueue, BrokerQueue
 from reput.sinks.store_checkpoint import StoreCheckpoint
 from reput.source.arrays import Bools
 from reput.source.kernels import property_kernels as pk
@@ -28,6 +30,7 @@ from reput.source.record.message_properties import (
     PROPERTY_INNER_MULTI_DISPATCH,
     PROPERTY_INNER_MULTI_QUEUE_OFFSET,
     decode_utf8,
+    inner_batch,
 )
 from reput.streaming.doctor.kept_records import Expected, Indexed, belonging, lost_records
 from reput.streaming.doctor.prediction import LogCut, Obstacle, Part, Prediction, QueueState, Recovery
@@ -195,7 +198,7 @@ class Dispatcher:
             batch = self._task.read(OffsetRange(first, end, file)).batch()
             assert batch is not None
             self._note(first, count)
-            for queue in batch.entries.all_queues():
+            for queue in itertools.chain(batch.entries.all_queues(), batch.entries.batch_queues()):
                 self._queue(decode_utf8(queue.topic), queue.queue_id).put(queue.entries, queue.queue_offsets)
         _stop_at(error, file, in_replay=in_replay)
 
@@ -214,6 +217,12 @@ class Dispatcher:
         if not is_queued(record.sys_flag):
             return
         entry = np.array([(record.physical_offset, record.msg_size, record.tags_code)], ENTRY)
+        if record.topic.encode() in self.settings.needs.batch_topics:
+            batch = inner_batch(dict(record.properties or {}))
+            if batch is None or min(batch) < 0:
+                return
+            head = record.physical_offset, record.msg_size, record.tags_code, record.store_timestamp
+            entry = np.array([(*head, batch[1], batch[0], -1, 0)], BATCH_ENTRY)
         entries = entry.view(np.uint8).reshape(1, -1)
         self._queue(record.topic, record.queue_id).put(entries, np.array([record.queue_offset], np.int64))
 
@@ -224,7 +233,9 @@ class Dispatcher:
 
     def _queue(self, topic: str, queue_id: int) -> BrokerQueue:
         key = topic, queue_id
-        if key not in self.queues:
+        if key not in self.queues and topic.encode() in self.settings.needs.batch_topics:
+            self.queues[key] = BrokerBatchQueue(topic, queue_id, self.settings.batch_file_size)
+        elif key not in self.queues:
             self.queues[key] = BrokerQueue(topic, queue_id, self.settings.queue_file_size)
         return self.queues[key]
 

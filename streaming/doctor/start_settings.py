@@ -41,7 +41,7 @@ class StartSettings(RecoverySettings):
         The release.
     needs
         What is made of a dispatched record.
-    segment_size, queue_file_size, ext_file_size
+    segment_size, queue_file_size, batch_file_size, ext_file_size
         The sizes of files in bytes; None for no ConsumeQueueExt.
     max_index_num
         How many keys an index file holds, and one more.
@@ -59,6 +59,7 @@ class StartSettings(RecoverySettings):
     needs: LogicNeeds
     segment_size: int
     queue_file_size: int
+    batch_file_size: int
     ext_file_size: int | None
     max_index_num: int
     replays_from_queues: bool
@@ -107,6 +108,7 @@ def start_settings(config: PipelineConfig, broker_conf: Path | None, version: Ve
         needs=replace(needs, ext=False, filters=None),
         segment_size=_segment_size(config),
         queue_file_size=rounded_file_size(config.queue.mapped_file_size_consume_queue),
+        batch_file_size=config.queue.mapper_file_size_batch_consume_queue,
         ext_file_size=config.queue.ext_file_size,
         max_index_num=config.index.max_index_num,
         index_safe=config.index.message_index_enable and _switch(broker, "messageIndexSafe"),

@@ -14,12 +14,12 @@ from reput.sinks.files.file_system import names_in
 from reput.sinks.files.store_path import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX, STORE_CHECKPOINT
 from reput.sinks.formats.index_file import IndexHeader
 from reput.sinks.index.index_reader import open_index_file
-from reput.sinks.queue.broker_queue import BrokerQueue, QueueFile
+from reput.sinks.queue.broker_queue import BrokerBatchQueue, BrokerQueue, QueueFile
 from reput.sinks.store_checkpoint import StoreCheckpoint
 from reput.source.log.mapped_file_queue import MappedFile
 from reput.source.record.message_properties import parse_int, parse_long
 from reput.streaming.doctor.prediction import Obstacle, Part
-from reput.streaming.doctor.start_settings import StartSettings, not_known
+from reput.streaming.doctor.start_settings import StartSettings
 
 
 class NoStartError(Exception):
@@ -76,28 +76,34 @@ def load_queues(store: Path, settings: StartSettings) -> dict[tuple[str, int], B
     ------
     NoStartError
         A file has another size, or 5.5.0 finds a queue of the other kind than its topic has.
-    OptionError
-        A topic has a BatchConsumeQueue, whose recovery is not known here.
     """
-    found = {}
+    found: dict[tuple[str, int], BrokerQueue] = {}
     if settings.is_v5:
         _check_kinds(store, settings)
-    for topic in _listed(store / CONSUME_QUEUE):
+    for topic, queue_id, directory in _queues_in(store / CONSUME_QUEUE):
+        size = settings.queue_file_size
+        removed: list[Path] = []
+        row = _load_row(Part.QUEUES, _listed(directory), size, settings, removed)
+        files = [QueueFile(begin, size, path) for begin, path in row]
+        found[topic, queue_id] = BrokerQueue(topic, queue_id, size, files, removed=removed)
+        if settings.ext_file_size is not None:
+            ext = _listed(store / CONSUME_QUEUE_EXT / topic / str(queue_id))
+            list(_load_row(Part.QUEUES, ext, settings.ext_file_size, settings, removed))
+    for topic, queue_id, directory in _queues_in(store / BATCH_CONSUME_QUEUE) if settings.is_v5 else ():
+        size, removed = settings.batch_file_size, []
+        row = _load_row(Part.QUEUES, _listed(directory), size, settings, removed)
+        files = [QueueFile(begin, size, path, unit=BrokerBatchQueue.unit) for begin, path in row]
+        found[topic, queue_id] = BrokerBatchQueue(topic, queue_id, size, files, removed=removed)
+    return found
+
+
+def _queues_in(top: Path) -> Iterator[tuple[str, int, Path]]:
+    """Topic, queue id and directory of each queue; the broker makes the path of a queue from the number."""
+    for topic in _listed(top):
         for directory in _listed(topic):
             queue_id = parse_int(directory.name)
-            if queue_id is None:
-                continue
-            # The broker makes the path of a queue from the number.
-            own = topic / str(queue_id)
-            size = settings.queue_file_size
-            removed: list[Path] = []
-            row = _load_row(Part.QUEUES, _listed(own), size, settings, removed)
-            files = [QueueFile(begin, size, path) for begin, path in row]
-            found[topic.name, queue_id] = BrokerQueue(topic.name, queue_id, size, files, removed=removed)
-            if settings.ext_file_size is not None:
-                ext = _listed(store / CONSUME_QUEUE_EXT / topic.name / str(queue_id))
-                list(_load_row(Part.QUEUES, ext, settings.ext_file_size, settings, removed))
-    return found
+            if queue_id is not None:
+                yield topic.name, queue_id, topic / str(queue_id)
 
 
 def _check_kinds(store: Path, settings: StartSettings) -> None:
@@ -110,8 +116,6 @@ def _check_kinds(store: Path, settings: StartSettings) -> None:
             if is_wrong and found is not None:
                 why = f"{found} is of the wrong kind: the topic's queues belong into {other}/"
                 raise NoStartError(Part.QUEUES, why, found)
-    if batch_topics:
-        raise not_known(settings.version, "topics with a BatchConsumeQueue", store)
 
 
 def load_index(store: Path, checkpoint: StoreCheckpoint, settings: StartSettings, *, is_abnormal: bool) -> IndexFiles:

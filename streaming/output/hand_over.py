@@ -23,6 +23,7 @@ from reput.sinks.files.store_path import ABORT
 from reput.source.errors import OutputError, ReputError
 from reput.source.log.log_reader import LogReader
 from reput.source.log.range_reader import scan_windows
+from reput.source.record.damage import STOP
 from reput.source.record.message_decoder import Verdict
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.output.log_explains import FOLDERS, RECOVER, Gap, check_explained
@@ -191,16 +192,20 @@ def hand_over(
 
 
 def doubt_of_log(files: DurableFiles, log: LogReader, config: PipelineConfig) -> str | None:
-    """Why the broker that left `abort` must check the log itself; None if its check would change nothing.
+    """Why the broker that left `abort` must find it at its start; None if it loses no message without.
 
     With `abort` the broker of `config` reads from an older segment on, chosen by the store's checkpoint, and cuts the
     log at the first record that fails its checks. If all records pass, the log ends at the same offset either way.
+
+    A run that leaves damage out (``onDamage``) knows that one may fail, and that the broker would cut the good records
+    behind it: there it counts what the broker reads without `abort`, once its queues have all of the log.
     """
     segments = log.queue()
     if not segments.files or abort_left_by(files.root) is not LeftBy.BROKER:
         return None
-    offset = broker_recovers_from(files, segments, config, unclean=True)
-    end, options = log.settled_end(segments.min_offset), replace(log.decode_options, check_crc=True)
+    end, leaves_out = log.settled_end(segments.min_offset), log.decode_options.on_damage != STOP
+    offset = broker_recovers_from(files, segments, config, unclean=not leaves_out, queued_to=end)
+    options = replace(log.decode_options, check_crc=True, on_damage=STOP)
     verdict = Verdict.EMPTY
     file = segments.find(offset)
     while file is not None:
@@ -209,9 +214,9 @@ def doubt_of_log(files: DurableFiles, log: LogReader, config: PipelineConfig) ->
         if verdict is not Verdict.BLANK:
             break
         file = segments.following(file)
-    if offset >= end and verdict in (Verdict.EMPTY, Verdict.BLANK):
+    if offset >= end and (leaves_out or verdict in (Verdict.EMPTY, Verdict.BLANK)):
         return None
-    return (
-        f"what stands in the log at {offset} is no whole record ({verdict.name}); a broker that finds {ABORT} cuts the "
-        "log there and dispatches again"
-    )
+    why = f"what stands in the log at {offset} is no whole record ({verdict.name})"
+    if leaves_out:
+        return f"{why}; a broker cuts the log there without {ABORT}: 'reput doctor' says what it does with it"
+    return f"{why}; a broker that finds {ABORT} cuts the log there and dispatches again"

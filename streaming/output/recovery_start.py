@@ -56,16 +56,22 @@ class RecoverySettings:
 
 
 def broker_recovers_from(
-    files: DurableFiles, segments: MappedFileQueue, config: PipelineConfig, *, unclean: bool
+    files: DurableFiles,
+    segments: MappedFileQueue,
+    config: PipelineConfig,
+    *,
+    unclean: bool,
+    queued_to: int | None = None,
 ) -> int:
     """The offset at which recovery begins if the broker of `config` is started on an output; one segment at least.
 
-    What only its recovery asks for is at the broker's defaults; otherwise as `recovered_first`.
+    What only its recovery asks for is at the broker's defaults; otherwise as `recovered_first`. `queued_to` is where
+    the queues will end; without it, where they end now.
     """
     number = recovered_first(
         segments.files,
         load_store_checkpoint(files),
-        lambda: _queued_to(files.root, config.queue.mapped_file_size_consume_queue),
+        lambda: _queued_to(files.root, config.queue.mapped_file_size_consume_queue) if queued_to is None else queued_to,
         _recovery_settings(config),
         unclean=unclean,
     )

@@ -19,7 +19,8 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
  * Starts a real message store on each of many directories, one after the other, and says what it made of it.
  *
  * <p>{@code stores} is a file whose lines are files of properties, one a store; each answer is one line of JSON. {@code
- * startMs} is how long a store may take to start; one that dispatches without an end is stuck.
+ * startMs} is how long a store may take to start; one that dispatches without an end is stuck. A store's {@code
+ * batchTopics} are those whose queues hold inner batches, with commas between them.
  */
 public final class Recovery {
     private static final int POLL_MS = 5;
@@ -41,8 +42,12 @@ public final class Recovery {
     }
 
     private static Object answer(Path properties, int startMs) throws Exception {
-        MessageStoreConfig config = config(properties);
-        DefaultMessageStore store = MessageStores.open(config);
+        Properties settings = settings(properties);
+        MessageStoreConfig config = new MessageStoreConfig();
+        MixAll.properties2Object(settings, config);
+        String batchTopics = settings.getProperty("batchTopics", "");
+        DefaultMessageStore store =
+            MessageStores.open(config, batchTopics.isEmpty() ? List.of() : List.of(batchTopics.split(",")));
         Dispatched dispatched = new Dispatched();
         store.getDispatcherList().addFirst(dispatched);
         boolean loaded = false;
@@ -93,14 +98,12 @@ public final class Recovery {
         return facts;
     }
 
-    private static MessageStoreConfig config(Path file) throws Exception {
+    private static Properties settings(Path file) throws Exception {
         Properties properties = new Properties();
         try (var reader = Files.newBufferedReader(file)) {
             properties.load(reader);
         }
-        MessageStoreConfig config = new MessageStoreConfig();
-        MixAll.properties2Object(properties, config);
-        return config;
+        return properties;
     }
 
     /** The next queue offset of each queue that has files or entries, by topic and id. */
@@ -114,7 +117,7 @@ public final class Recovery {
     private static List<String> files(MessageStoreConfig config) throws Exception {
         List<String> found = new ArrayList<>();
         Path root = Path.of(config.getStorePathRootDir());
-        for (String name : List.of("commitlog", "consumequeue", "index")) {
+        for (String name : List.of("commitlog", "consumequeue", "batchconsumequeue", "index")) {
             if (Files.isDirectory(root.resolve(name))) {
                 try (Stream<Path> paths = Files.walk(root.resolve(name))) {
                     found.addAll(paths.filter(Files::isRegularFile).map(root::relativize).map(Path::toString)

@@ -16,7 +16,7 @@ from reput.source.log.mapped_file_queue import MappedFile
 from reput.source.log.range_reader import DecodeOptions, scan_windows
 from reput.source.record import message_format as fmt
 
-UNIT_BYTES = 20
+UNIT_BYTES, BATCH_UNIT_BYTES = 20, 46
 # The fields of a record that are worth a damage of their own: where they begin, and their sizes in bytes.
 FIELDS = {
     "size": (fmt.TOTAL_SIZE_AT, 4),
@@ -46,7 +46,11 @@ class DamagedStore:
 
     @property
     def queue_files(self) -> list[Path]:
-        return sorted(path for path in (self.store / "consumequeue").rglob("*") if path.is_file())
+        tops = [self.store / "consumequeue"]
+        batch = self.store / "batchconsumequeue"
+        # A store with inner batches has its messages there.
+        tops += [batch] * any(path.is_file() for path in batch.rglob("*"))
+        return sorted(path for top in tops for path in top.rglob("*") if path.is_file())
 
     def record(self) -> tuple[Path, int, int]:
         """A record: its segment, where it begins there, and its size."""
@@ -132,6 +136,8 @@ class DamagedStore:
     def remove_all_queues(self) -> str:
         shutil.rmtree(self.store / "consumequeue")
         (self.store / "consumequeue").mkdir()
+        if (self.store / "batchconsumequeue").is_dir():
+            shutil.rmtree(self.store / "batchconsumequeue")
         return "all queues removed"
 
     def remove_a_queue_file(self) -> str:
@@ -149,8 +155,8 @@ class DamagedStore:
     def zero_the_end_of_queues(self) -> str:
         chosen = self.random.sample(self.queue_files, min(len(self.queue_files), self.random.choice([1, 3, 1000])))
         for path in chosen:
-            units = path.stat().st_size // UNIT_BYTES
-            keep = self.random.randrange(units) * UNIT_BYTES
+            unit = BATCH_UNIT_BYTES if "batchconsumequeue" in path.parts else UNIT_BYTES
+            keep = self.random.randrange(path.stat().st_size // unit) * unit
             write(path, keep, bytes(path.stat().st_size - keep))
         return f"{len(chosen)} queue files end sooner"
 

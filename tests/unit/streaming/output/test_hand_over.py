@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from rich.console import Console
-from support.outputs import SEGMENT_BYTES, Output, lost_page, messages_of
+from support.outputs import SEGMENT_BYTES, SETTINGS, Output, config_of, lost_page, messages_of
 from support.rebuild_runner import rebuild
 from support.sink_runner import files_below, no_fsync
 
@@ -204,9 +204,9 @@ def torn_end(output: Output) -> None:
         file.write(struct.pack(">ii", 200, 0xDAA320A7 - (1 << 32)) + b"x" * 30)
 
 
-def torn_body(output: Output) -> None:
+def torn_body(output: Output, behind: int = 4000) -> None:
     """In a segment before the last: its sizes are right, its checksum is not."""
-    record = next(record for record in output.records if record.message.body and record.physical_offset > 4000)
+    record = next(record for record in output.records if record.message.body and record.physical_offset > behind)
     path = output.log / f"{record.physical_offset // SEGMENT_BYTES * SEGMENT_BYTES:020d}"
     data = bytearray(path.read_bytes())
     at = data.index(record.message.body, record.physical_offset % SEGMENT_BYTES)
@@ -228,6 +228,17 @@ def test_a_log_that_is_torn_is_left_to_the_broker(
     said = recovery_text(report, dry_run=False) if command == "recover" else caplog.text
     assert "abort stays: what stands in the log at" in said
     assert abort_left_by(output.out) is LeftBy.BROKER
+
+
+@pytest.mark.parametrize(("damaged", "is_cleared"), [(-4, True), (-3, False)])
+def test_damage_that_is_left_out(damaged: int, is_cleared: bool, output: Output) -> None:
+    """4.9.3 reads the last three segments after a clean stop. With abort and no checkpoint it would read all."""
+    config = config_of(output.store, SETTINGS, "onDamage=quarantine")
+    abort(output).touch()
+    (output.out / "checkpoint").unlink()
+    torn_body(output, sorted(int(path.name) for path in output.log.iterdir())[damaged])
+    rebuild(config, output.out, yes=True)
+    assert abort_left_by(output.out) is (LeftBy.NOBODY if is_cleared else LeftBy.BROKER)
 
 
 def test_what_recover_does_not_compare_is_left_to_the_broker(output: Output) -> None:
