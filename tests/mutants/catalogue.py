@@ -111,6 +111,27 @@ MUTANTS = (
         "unit/streaming/doctor/test_doctor.py::test_a_cut_queue_file_beside_damage_in_the_log",
     ),
     _mutant(
+        "doctor takes zeros between entries of a queue for entries",
+        "sinks/queue/broker_queue.py",
+        "real: Bools = is_written(units) & ~is_pre_blank(units)",
+        "real: Bools = ~is_pre_blank(units)",
+        "unit/sinks/queue/test_broker_queue.py::test_zeros_between_entries_are_no_entries",
+    ),
+    _mutant(
+        "a batch queue that is cut counts as built to the cut",
+        "sinks/queue/broker_queue.py",
+        "        return physical_offset - 1\n",
+        "        return physical_offset\n",
+        "unit/sinks/queue/test_broker_queue.py::test_a_batch_queue",
+    ),
+    _mutant(
+        "a whole rebuild over damage removes an abort without which 4.9.3 cuts the log",
+        "streaming/output/hand_over.py",
+        "check_crc=True, on_damage=STOP)",
+        "check_crc=True)",
+        "unit/streaming/output/test_hand_over.py::test_damage_that_is_left_out",
+    ),
+    _mutant(
         "doctor advises a rebuild of all though that moves entries of queues that lack nothing",
         "streaming/doctor/advice.py",
         "if not found.starts or found.lost.count or not self._moving:",

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reput.sinks.dispatch.entries import QueueEntries
+from reput.sinks.formats.batch_consume_queue import BATCH_ENTRY
 from reput.sinks.formats.consume_queue import ENTRY
-from reput.sinks.queue.broker_queue import BrokerQueue, QueueFile
+from reput.sinks.queue.broker_queue import BrokerBatchQueue, BrokerQueue, QueueFile
 from reput.sinks.queue.consume_queue import ConsumeQueue
 
 UNITS_A_FILE = 5
@@ -99,3 +100,48 @@ def test_a_first_entry_that_stays_counts_whatever_it_is(tmp_path: Path) -> None:
     queue.files.append(QueueFile(FILE_BYTES, 0))
     queue.truncate(2000)
     assert (queue.max_offset, queue.max_physic_offset) == (6, 0)
+
+
+def test_zeros_between_entries_are_no_entries(tmp_path: Path) -> None:
+    """Recovery does not read the files before the last three, and keeps what stands there."""
+    sizes = [100] * 25
+    sizes[1] = sizes[2] = 0
+    queue = stored(tmp_path, sizes)
+    queue.recover()
+    queue.files[0].units[1:3] = np.zeros(2, ENTRY)
+    assert (queue.max_offset, queue.entries_from(0), queue.entries_in([(0, 10_000)])) == (25, 23, 23)
+
+
+def batch_queue(directory: Path, counts: list[int]) -> BrokerBatchQueue:
+    """A loaded BatchConsumeQueue of inner batches of so many messages, in records of 100 bytes; 0 is no entry."""
+    units = np.zeros(len(counts), BATCH_ENTRY)
+    units["physical_offset"], units["msg_size"] = np.arange(len(counts)) * 100, 100
+    units["msg_base_offset"], units["batch_size"] = np.cumsum([0, *counts[:-1]]), counts
+    data, files, size = units.tobytes(), [], UNITS_A_FILE * 46
+    for begin in range(0, len(data), size):
+        path = directory / f"{begin:020d}"
+        path.write_bytes(data[begin : begin + size].ljust(size, b"\0"))
+        files.append(QueueFile(begin, size, path, unit=BATCH_ENTRY))
+    return BrokerBatchQueue("T", 0, size, files)
+
+
+@pytest.mark.parametrize(
+    ("cut", "max_offset", "reached"),
+    [(2000, 36, 1100), (1100, 33, 1000), (1050, 33, 1000), (1000, 30, 900), (0, 0, -1)],
+)
+def test_a_batch_queue(cut: int, max_offset: int, reached: int, tmp_path: Path) -> None:
+    """The next queue offset is behind the last batch; a queue reaches to where its last record begins."""
+    queue = batch_queue(tmp_path, [3] * 12)
+    queue.recover()
+    assert (queue.max_offset, queue.max_physic_offset) == (36, 1100)
+    queue.truncate(cut)
+    assert (queue.max_offset, queue.max_physic_offset) == (max_offset, reached)
+    more = batch_queue(tmp_path, [3] * 14).files[-1].units[:4]
+    queue.put(more.view(np.uint8).reshape(-1, 46), more["msg_base_offset"].astype(np.int64))
+    assert (queue.max_offset, queue.max_physic_offset) == (42, 1300)
+
+
+def test_a_batch_without_messages_ends_the_recovery_of_a_batch_queue(tmp_path: Path) -> None:
+    queue = batch_queue(tmp_path, [3, 3, 3, 0, 3])
+    queue.recover()
+    assert (queue.max_offset, queue.max_physic_offset) == (9, 200)
