@@ -380,7 +380,8 @@ def differences(predicted: Case, happened: Happened) -> list[str]:
             ("queues", *only_different(queues, {name: end for name, end in facts["queues"].items() if end})),
         ]
         left = predicted.files & set(facts["files"])
-        removed = [*(found.cut.removed if found.cut else ()), *found.removed_queue_files, *found.removed_index_files]
+        segments = found.cut.removed if found.cut else found.removed_segments
+        removed = [*segments, *found.removed_queue_files, *found.removed_index_files]
         names = {str(Path(path).relative_to(predicted.store)) for path in removed}
         for part in PARTS:
             gone = {name for name in names if name.startswith(f"{part}/")}
@@ -400,7 +401,7 @@ def entries_of_queues(started: Case, ends: Mapping[str, int], min_offset: int) -
         name = f"{queue.topic}-{queue.queue_id}"
         directory = started.store / "consumequeue" / queue.topic / str(queue.queue_id)
         batch = started.store / "batchconsumequeue" / queue.topic / str(queue.queue_id)
-        if batch.is_dir():
+        if batch.is_dir() and any(batch.iterdir()):
             found[name] = batch_entries_in(batch, ends.get(name, 0), min_offset)
             continue
         found[name] = 0
@@ -414,14 +415,11 @@ def entries_of_queues(started: Case, ends: Mapping[str, int], min_offset: int) -
 
 
 def batch_entries_in(directory: Path, end: int, min_offset: int) -> int:
-    """How many entries of the log's records stand in a BatchConsumeQueue whose last message is before `end`."""
-    count = 0
-    for path in directory.iterdir():
-        data = path.read_bytes()
-        units = np.frombuffer(data[: len(data) // BATCH_ENTRY.itemsize * BATCH_ENTRY.itemsize], BATCH_ENTRY)
-        is_served = (units["physical_offset"] >= min_offset) & (units["msg_base_offset"] + units["batch_size"] <= end)
-        count += int(np.count_nonzero(is_served & (units["msg_size"] > 0)))
-    return count
+    """How many entries of the log's records a BatchConsumeQueue has up to that whose last message is before `end`."""
+    units = np.concatenate([np.frombuffer(path.read_bytes(), BATCH_ENTRY) for path in sorted(directory.iterdir())])
+    last = np.flatnonzero((units["msg_size"] > 0) & (units["msg_base_offset"] + units["batch_size"] == end))
+    units = units[: last[-1] + 1 if len(last) else 0]
+    return int(np.count_nonzero((units["physical_offset"] >= min_offset) & (units["msg_size"] > 0)))
 
 
 def missing_in_index(started: Case) -> int:

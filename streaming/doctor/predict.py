@@ -510,6 +510,7 @@ class _Start:
             missing_entries=self.missing_entries,
             last_is_missing=self.last_is_missing,
             reach=self.reach,
+            removed_segments=() if self.end else tuple(map(str, self.removed)),
             log_end=self.log_end if self.end or not self.files else None,
             cut=self._cut(),
             dispatched=self.dispatcher.count,

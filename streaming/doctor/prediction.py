@@ -112,6 +112,8 @@ class Prediction:
         Ranges of the log that no segment holds, each with its end (exclusive).
     log_end, cut
         Where the log ends then, and how that comes; None where it does not get so far.
+    removed_segments
+        Paths of segments that it deletes as it loads them, where it does not get to a cut.
     dispatched, dispatches_from
         How many records it dispatches, in recovery and in the replay, and the first of them; None without one.
     replays_from
@@ -159,6 +161,7 @@ class Prediction:
     missing_entries: int = 0
     last_is_missing: bool = False
     reach: int = 0
+    removed_segments: tuple[str, ...] = ()
 
     @property
     def starts(self) -> bool:

@@ -107,6 +107,7 @@ def _fact_lines(prediction: Prediction) -> Iterator[str]:
         yield f"  queues    {lead} to records of segments that are missing"
     if prediction.cut is not None:
         yield from _cut_lines(prediction.cut)
+    yield from _files("log", prediction.removed_segments, " without a message")
     if prediction.damaged_ranges:
         ranges = counted(prediction.damaged_ranges, "damaged range")
         yield f"  log       {ranges} before its end: the broker does not look there, or passes over it"

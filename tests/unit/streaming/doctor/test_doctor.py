@@ -182,6 +182,15 @@ def test_an_empty_last_segment_is_deleted(home: Path) -> None:
     assert "0 bytes" in told(home, "4.9.3")["verdict"]
 
 
+def test_an_empty_only_segment_is_deleted(tmp_path: Path) -> None:
+    """Then there is no log to be cut, but the file goes all the same."""
+    home = unpack("v5-config-v2-batchcq", tmp_path)
+    (segment,) = (home / "store" / "commitlog").iterdir()
+    segment.write_bytes(b"")
+    assert told(home, "5.5.0")["removed_segments"] == [str(segment)]
+    assert f"1 file is deleted without a message: commitlog/{segment.name}" in doctor(home, "--release", "5.5.0").output
+
+
 def test_empty_last_queue_files_are_deleted(tmp_path: Path) -> None:
     """By 5.5.0, with the files of ConsumeQueueExt; they hold nothing, so that nothing is lost."""
     home = unpack("v4-sql92", tmp_path)
