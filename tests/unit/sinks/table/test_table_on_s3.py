@@ -16,8 +16,7 @@ from support.delta_rows import delta_table
 from support.kept_table import KeptTable
 from support.s3_server import BUCKET, S3Server, s3_server
 
-from reput.sinks.table import delta_table as delta_table_module
-from reput.sinks.table import log_cleanup
+from reput.sinks.table import log_cleanup, message_table
 from reput.sinks.table import upkeep as upkeep_module
 from reput.sinks.table.forget import Forgetting
 from reput.sinks.table.forget_request import ForgetRequest
@@ -127,7 +126,7 @@ def dying(fatal: int, calls: list[str]) -> Callable[[Any], Any]:
 def test_upkeep_dies_anywhere(kept: KeptTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before each put and removal of a merge, a key filter or the clean-up; the next run has all rows and finishes."""
     monkeypatch.setattr(log_cleanup, "READ_FOR_S", 0)
-    monkeypatch.setattr(delta_table_module, "_CHECKPOINT_EVERY", 5)
+    monkeypatch.setitem(message_table._PROPERTIES, "delta.checkpointInterval", "5")
     monkeypatch.setattr(upkeep_module, "CLEANED_EVERY", 1)
     kept = on_s3(KeptTable(None, tmp_path / "kept", count=600), tmp_path.name)
     table = kept.open()
@@ -155,7 +154,7 @@ def test_upkeep_dies_anywhere(kept: KeptTable, tmp_path: Path, monkeypatch: pyte
 @pytest.mark.slow
 def test_rows_expire_and_the_log_is_cut(kept: KeptTable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_cleanup, "READ_FOR_S", 0)
-    monkeypatch.setattr(delta_table_module, "_CHECKPOINT_EVERY", 5)
+    monkeypatch.setitem(message_table._PROPERTIES, "delta.checkpointInterval", "5")
     table = kept.open()
     kept.fill(table, range(1, 13))
     taken = TableUpkeep(table.delta, "b", 0, RowRetention.parse("A=1d")).expire_to_the_end()
