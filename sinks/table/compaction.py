@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from reput.sinks.table.change import DataFile
+from reput.sinks.table.commit import DataFile
 from reput.sinks.table.key_filter import KeyFilterWriter
 from reput.sinks.table.message_file import (
     DELTA_COLUMNS,

@@ -14,8 +14,7 @@ from typing import TypeVar
 
 from pyspark.sql.types import StructType
 
-from reput.sinks.table.change import Change, DataFile, Note, check_files
-from reput.sinks.table.commit import actions_of, text_of
+from reput.sinks.table.commit import Change, DataFile, Note, actions_of, check_files, text_of
 from reput.sinks.table.creation import create, is_table
 from reput.sinks.table.history import commit_file, version_with_columns
 from reput.sinks.table.location import TableLocation, table_away

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from reput.sinks.table.change import Change
+from reput.sinks.table.commit import Change
 from reput.sinks.table.delta_table import DeltaTable
 from reput.sinks.table.expired_rows import Expired, ExpiredRows
 from reput.sinks.table.history import EXPIRED

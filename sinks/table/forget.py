@@ -11,10 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from reput.sinks.table.change import Change
+from reput.sinks.table.commit import Change
 from reput.sinks.table.delta_table import DeltaTable
-from reput.sinks.table.forget_request import ForgetRequest, RowsFound
-from reput.sinks.table.forgotten import Forgotten, find, traces
+from reput.sinks.table.forgotten import ForgetRequest, Forgotten, RowsFound, find, traces
 from reput.sinks.table.forgotten_rows import ForgettingRecord
 from reput.sinks.table.history import FORGOTTEN, TableCommit, commits, log_entries, transaction_id
 from reput.sinks.table.live_rows import count_by_broker

@@ -4,14 +4,156 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from reput.sinks.table.forget_request import ForgetRequest, RowsFound
 from reput.sinks.table.storage import LOG, TableStorage
+from reput.source.arrays import Bools
+from reput.source.record.message_properties import PROPERTY_REAL_TOPIC, PROPERTY_UNIQ_KEY
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Which rows are to be forgotten, and which rows of a file these are.
+
+#: The columns that are looked at.
+COLUMNS = ("broker", "topic", "real_topic", "origin_topic", "keys", "uniq_key", "msg_id", "properties")
+# Where clients and brokers keep the topic of a message that now stands in another topic: a half or delayed message, one
+# that a consumer sent back, a dead letter.
+TOPIC_PROPERTIES = (PROPERTY_REAL_TOPIC, "RETRY_TOPIC", "DLQ_ORIGIN_TOPIC")
+# Where they keep the first id of a message that has another one by now, and the id of its transaction.
+ID_PROPERTIES = (
+    PROPERTY_UNIQ_KEY,
+    "EXTEND_UNIQ_INFO",
+    "ORIGIN_MESSAGE_ID",
+    "DLQ_ORIGIN_MESSAGE_ID",
+    "__transactionId__",
+)
+_ROWS_A_BATCH = 64 * 1024
+
+
+@dataclass(frozen=True)
+class RowsFound:
+    """How many rows of a file are to be forgotten, and how many others have one of the texts in a property."""
+
+    rows: int
+    mentions: int
+
+
+@dataclass(frozen=True)
+class ForgetRequest:
+    """What is to be forgotten: messages with one of the keys or ids, and with one of the topics; `broker`'s, or all.
+
+    Without keys and ids all messages of the topics are meant, without topics the keys and ids of any topic. One of the
+    first four is given.
+    """
+
+    topics: Sequence[str] = ()
+    keys: Sequence[str] = ()
+    uniq_keys: Sequence[str] = ()
+    msg_ids: Sequence[str] = ()
+    broker: str | None = None
+
+    @property
+    def kinds(self) -> str:
+        """What is given, without its values."""
+        given = {"topic": self.topics, "key": self.keys, "uniq-key": self.uniq_keys, "msg-id": self.msg_ids}
+        return ", ".join(name for name, values in given.items() if values)
+
+    @property
+    def has_ids(self) -> bool:
+        """Whether single messages are meant, by key or id."""
+        return bool(self.keys or self.uniq_keys or self.msg_ids)
+
+    @property
+    def unwanted_texts(self) -> tuple[str, ...]:
+        """The texts that no file of the table's log may have afterwards."""
+        if self.has_ids:
+            return (*self.keys, *self.uniq_keys, *self.msg_ids)
+        return tuple(self.topics) if self.broker is None else ()
+
+    def mask(self, rows: pa.RecordBatch) -> Bools:
+        """Which of the rows are to be forgotten; columns that a file lacks have no value."""
+        found = np.ones(rows.num_rows, np.bool_)
+        if self.broker is not None:
+            found &= _is_in(rows, "broker", [self.broker])
+        if self.topics:
+            of_topic = _has_property(rows, TOPIC_PROPERTIES, self.topics)
+            for name in ("topic", "real_topic", "origin_topic"):
+                of_topic |= _is_in(rows, name, self.topics)
+            found &= of_topic
+        if self.has_ids:
+            ids = (*self.uniq_keys, *self.msg_ids)
+            of_id = _is_in(rows, "uniq_key", self.uniq_keys) | _is_in(rows, "msg_id", self.msg_ids)
+            found &= of_id | _has_key(rows, self.keys) | _has_property(rows, ID_PROPERTIES, ids)
+        return found
+
+    def find(self, file: pq.ParquetFile) -> RowsFound:
+        """Look for the rows in a data file, those that a deletion vector takes away among them.
+
+        Raises
+        ------
+        OSError, pa.ArrowException
+            The file cannot be read.
+        """
+        found = mentions = 0
+        columns = [name for name in COLUMNS if name in file.schema_arrow.names]
+        for rows in file.iter_batches(_ROWS_A_BATCH, columns=columns):
+            mask = self.mask(rows)
+            found += int(np.count_nonzero(mask))
+            mentioned = _has_property(rows, None, self.unwanted_texts)
+            mentions += int(np.count_nonzero(mentioned & ~mask))
+        return RowsFound(found, mentions)
+
+
+def _column(rows: pa.RecordBatch, name: str, is_kind: Callable[[pa.DataType], bool]) -> pa.Array | None:
+    """The column; None if the file lacks it, or has something else by that name."""
+    if name not in rows.schema.names or not is_kind(rows.schema.field(name).type):
+        return None
+    return rows[name]
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _among(texts: pa.Array, wanted: Sequence[str]) -> Bools:
+    found: Bools = pc.is_in(texts.cast(pa.string()), pa.array(wanted, pa.string())).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _is_in(rows: pa.RecordBatch, name: str, wanted: Sequence[str]) -> Bools:
+    column = _column(rows, name, _is_text) if wanted else None
+    return np.zeros(rows.num_rows, np.bool_) if column is None else _among(column, wanted)
+
+
+def _has_key(rows: pa.RecordBatch, wanted: Sequence[str]) -> Bools:
+    found = np.zeros(rows.num_rows, np.bool_)
+    column = _column(rows, "keys", pa.types.is_list) if wanted else None
+    if column is not None:
+        parents = pc.list_parent_indices(column).to_numpy()
+        found[parents[_among(pc.list_flatten(column), wanted)]] = True
+    return found
+
+
+def _has_property(rows: pa.RecordBatch, names: Sequence[str] | None, wanted: Sequence[str]) -> Bools:
+    """Which rows have one of the texts as the value of a property of these names; None: of any."""
+    found = np.zeros(rows.num_rows, np.bool_)
+    column = _column(rows, "properties", pa.types.is_map) if wanted else None
+    if column is None:
+        return found
+    offsets = column.offsets.to_numpy()
+    begin, end = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
+    hits = _among(column.items.slice(begin, end - begin), wanted)
+    if names is not None:
+        hits &= _among(column.keys.slice(begin, end - begin), names)
+    parents = np.repeat(np.arange(rows.num_rows), np.diff(offsets))
+    found[parents[hits]] = True
+    return found
+
 
 # Delta cuts longer texts in statistics; reput does not.
 _BOUND_LENGTH = 32

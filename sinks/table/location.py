@@ -5,9 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from reput.source.errors import OptionError, OutputAwayError
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Where a data file of a table is, by its name in the table's log.
+
+
+def file_path(root: Path, name: str) -> Path:
+    """The path of a file that the log names: below the table's root, or anywhere by a URI; both are URL-encoded."""
+    return Path(unquote(urlsplit(name).path)) if name.startswith("file:") else root / unquote(name)
+
 
 _SCHEMES = ("s3a", "s3")
 #: What to say where a table was, and is no more, and what to do about it.

@@ -18,7 +18,7 @@ from reput.sinks.dispatch.batch import RESULT_FIELDS, last_record_of
 from reput.sinks.parquet.parquet_file import ParquetFile
 from reput.sinks.table.body_columns import BodyColumns
 from reput.sinks.table.body_schema import BODY_SCHEMA
-from reput.sinks.table.change import DataFile
+from reput.sinks.table.commit import DataFile
 from reput.sinks.table.forgotten_rows import NONE_FORGOTTEN, ForgottenRows
 from reput.sinks.table.storage import TableStorage
 from reput.source.kernels.batch_decoder import RecordColumns

@@ -18,8 +18,8 @@ from reput.sinks.dispatch.batch import in_log_order, last_fingerprint
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import KeepsProgress, ProgressFile, RecordFingerprint, SinkProgress
 from reput.sinks.table.body_schema import BODY_SCHEMA
-from reput.sinks.table.change import DataFile, Note
 from reput.sinks.table.columns import COLUMN_COMMENTS, commented
+from reput.sinks.table.commit import DataFile, Note
 from reput.sinks.table.delta_files import BadFile
 from reput.sinks.table.delta_table import DeltaTable
 from reput.sinks.table.forgotten_rows import ForgottenRows, forgotten_rows, no_longer_forgotten

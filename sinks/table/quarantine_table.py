@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reput.sinks.quarantine import QuarantinedRange
-from reput.sinks.table.change import Change, DataFile
 from reput.sinks.table.columns import QUARANTINE_COMMENTS, commented
+from reput.sinks.table.commit import Change, DataFile
 from reput.sinks.table.delta_files import bad_files
 from reput.sinks.table.delta_table import DeltaTable
 from reput.sinks.table.history import TableCommit, commits

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql.types import TimestampType
 
-from reput.sinks.table.change import Change, DataFile
+from reput.sinks.table.commit import Change, DataFile
 from reput.sinks.table.delta_files import BadFile
 from reput.sinks.table.delta_table import DeltaTable
 from reput.sinks.table.live_rows import live_numbers

@@ -21,8 +21,7 @@ import pyarrow.parquet as pq
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.file_age import now_for_ages
-from reput.sinks.table.file_path import file_path
-from reput.sinks.table.location import TableLocation, table_away
+from reput.sinks.table.location import TableLocation, file_path, table_away
 from reput.sinks.table.turns import turn
 from reput.source.errors import output_error_of
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from reput.sinks.table.change import DataFile, Note
+from reput.sinks.table.commit import DataFile, Note
 from reput.sinks.table.compaction import Merge, StoredFile, next_merge, next_unsorted
 from reput.sinks.table.delta_table import DeltaTable
 from reput.sinks.table.expired_rows import Expired

@@ -153,7 +153,7 @@ def forget(
 
     Topics, keys and ids may be repeated. The exit code is 1 if a file still has such rows, or cannot be read.
     """
-    from reput.sinks.table.forget_request import ForgetRequest  # noqa: PLC0415
+    from reput.sinks.table.forgotten import ForgetRequest  # noqa: PLC0415
     from reput.streaming.table import forget as forgetting  # noqa: PLC0415
     from reput.streaming.table import report  # noqa: PLC0415
 

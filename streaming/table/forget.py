@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from reput.sinks.table.file_list import log_errors
-from reput.sinks.table.forget_request import ForgetRequest
-from reput.sinks.table.forgotten import Forgotten, traces
+from reput.sinks.table.forgotten import ForgetRequest, Forgotten, traces
 from reput.sinks.table.location import TableLocation
 from reput.sinks.table.table_state import TableState
 from reput.source.errors import OptionError

@@ -29,7 +29,7 @@ from benchmarks.shapes import SHAPES, MadeLog, made_log
 from benchmarks.subjects import TAIL
 from benchmarks.table_questions import Question, reading
 from reput.sinks.table.file_list import FileList
-from reput.sinks.table.file_path import file_path
+from reput.sinks.table.location import file_path
 from reput.sinks.table.lookup import TableLookup
 
 REPUT = str(Path(sys.executable).with_name("reput"))

@@ -30,8 +30,8 @@ from pyspark.sql.types import (
 from support.other_writer import in_the_moment_of_a_commit
 from support.small_disk import mounted
 
-from reput.sinks.table.change import DataFile
 from reput.sinks.table.columns import COLUMN_COMMENTS, commented
+from reput.sinks.table.commit import DataFile
 from reput.sinks.table.delta_table import DeltaTable, TransactionAlreadyCommittedError
 from reput.sinks.table.history import commit_file
 from reput.sinks.table.message_file import table_schema

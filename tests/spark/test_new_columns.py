@@ -15,12 +15,12 @@ from pyspark.sql.types import StructType
 from support.delta_rows import rows
 from support.kept_table import KeptTable
 
-from reput.sinks.table.change import DataFile
 from reput.sinks.table.columns import COLUMN_COMMENTS, commented
+from reput.sinks.table.commit import DataFile
 from reput.sinks.table.delta_table import DeltaTable
 from reput.sinks.table.file_list import FileList
 from reput.sinks.table.forget import Forgetting
-from reput.sinks.table.forget_request import ForgetRequest
+from reput.sinks.table.forgotten import ForgetRequest
 from reput.sinks.table.history import transaction_id
 from reput.sinks.table.lookup import TableLookup
 from reput.sinks.table.message_file import TABLE_SCHEMA, TableFileWriter

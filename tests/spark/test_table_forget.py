@@ -26,11 +26,10 @@ from support.record_writer import Message
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import ProgressFile
 from reput.sinks.table import compaction
-from reput.sinks.table.change import DataFile
+from reput.sinks.table.commit import DataFile
 from reput.sinks.table.compaction import Merge
 from reput.sinks.table.forget import Forgetting
-from reput.sinks.table.forget_request import ForgetRequest
-from reput.sinks.table.forgotten import Forgotten
+from reput.sinks.table.forgotten import ForgetRequest, Forgotten
 from reput.sinks.table.forgotten_rows import forgotten_rows
 from reput.sinks.table.row_ledger import RowLedger
 from reput.sinks.table.storage import table_storage

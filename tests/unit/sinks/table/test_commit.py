@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from reput.sinks.table.change import Change, DataFile
+from reput.sinks.table.commit import Change, DataFile
 from reput.sinks.table.delta_table import DeltaTable, TransactionAlreadyCommittedError
 from reput.sinks.table.history import commit_file
 from reput.sinks.table.snapshot import LoggedAdd, Snapshot

@@ -19,7 +19,7 @@ from support.s3_server import BUCKET, S3Server, s3_server
 from reput.sinks.table import log_cleanup, message_table
 from reput.sinks.table import upkeep as upkeep_module
 from reput.sinks.table.forget import Forgetting
-from reput.sinks.table.forget_request import ForgetRequest
+from reput.sinks.table.forgotten import ForgetRequest
 from reput.sinks.table.location import S3Location
 from reput.sinks.table.log_cleanup import cleaning
 from reput.sinks.table.lookup import TableLookup

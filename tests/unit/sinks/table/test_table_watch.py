@@ -18,8 +18,8 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from reput.sinks.table.creation import is_vacant
 from reput.sinks.table.delta_files import FileBounds
-from reput.sinks.table.file_path import file_path
 from reput.sinks.table.history import TableCommit, commit_digest, commits
+from reput.sinks.table.location import file_path
 from reput.sinks.table.refusal import added_columns, refusal
 from reput.sinks.table.replace import LogRanges
 from reput.sinks.table.row_ledger import MARKS_MAX, RowGap, RowLedger, RowsTaken

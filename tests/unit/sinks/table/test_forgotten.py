@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from reput.sinks.table.forget_request import ForgetRequest
-from reput.sinks.table.forgotten import traces
+from reput.sinks.table.forgotten import ForgetRequest, traces
 from reput.sinks.table.message_file import TABLE_SCHEMA
 from reput.sinks.table.storage import table_storage
 from reput.source.errors import OptionError
