@@ -1,4 +1,4 @@
-"""A change of a table: its files, added and removed, and the actions of its commit, in the words of Delta's protocol."""
+"""A change of a table: its files, added and removed, and the actions of its commit, in Delta's own words."""
 
 from __future__ import annotations
 
