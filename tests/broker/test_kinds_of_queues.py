@@ -25,6 +25,7 @@ def queues_of(store: Path) -> dict[str, bytes]:
     return {f"{kind}/{path}": data for kind in QUEUES for path, data in files_below(store / kind).items()}
 
 
+@pytest.mark.slow
 def test_queues_of_the_wrong_kind(release: Callable[[str], RocketMQ], tmp_path: Path) -> None:
     """Topics in RocksDB; then topics in the ``.bak`` alone, on which the broker starts by itself."""
     rocketmq = release("5.5.0")

@@ -39,7 +39,8 @@ def under_load(root: Path) -> Iterator[TailProcess]:
     Oracle(root).check_all(messages)
 
 
-@pytest.mark.parametrize("which", [pytest.param("daemon", marks=pytest.mark.slow), "newest"])
+@pytest.mark.slow
+@pytest.mark.parametrize("which", ["daemon", "newest"])
 def test_a_python_worker_dies(which: str, tmp_path: Path, proof: Proof) -> None:
     """The parent of all workers, or the youngest of them."""
     with under_load(tmp_path) as tail:

@@ -32,6 +32,7 @@ def library(tmp_path: Path) -> Path:
     return made
 
 
+@pytest.mark.slow
 def test_the_time_of_day_is_set_under_a_tail(library: Path, tmp_path: Path) -> None:
     """Three days back, then four forwards: queues, index and table follow the log, and what was said is one line."""
     (tmp_path / "store" / "commitlog").mkdir(parents=True)
