@@ -26,7 +26,7 @@ DISPATCHED = "dispatched"
 FORGOTTEN = "forgotten"
 #: What it says of one that took rows away that had expired.
 EXPIRED = "expired"
-# Kernel puts its own name in front.
+# Earlier releases committed through Delta Kernel, which put its own name in front.
 _OURS = "/reput/"
 _Value = TypeVar("_Value")
 
