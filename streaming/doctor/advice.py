@@ -198,6 +198,9 @@ class _Steps:
         without_abort = found if is_normal else trusting
         if is_normal and not found.short_queues:
             yield self._rebuild_index(what, found, *_options(found))
+        elif without_abort is not None and without_abort.is_harmless and (self.store / REPUT).is_dir():
+            # reput made queues and index, and left abort: another release would cut the log without it.
+            yield self._without_abort(without_abort)
         elif without_abort is not None and (parts := self._parts(without_abort, *_options(found))):
             yield from parts
             if not is_normal:
