@@ -114,18 +114,17 @@ def delta_jars() -> str:
 
 
 def test_spark_submit_runs_the_application(broker_store: Callable[[str], BrokerStore], tmp_path: Path) -> None:
-    """In its own JVM, on its master, with its settings; without Delta it says what is to be given."""
+    """In its own JVM, on its master, with its settings; what reads a table by Spark says if Delta is to be given."""
     store, events = broker_store("v4-plain"), tmp_path / "events"
     events.mkdir()
     with SparkCluster(tmp_path, workers=2) as cluster:
-        words = words_of(TAIL, store, tmp_path)
-        refused = run(cluster, [*submit(cluster), *words])
+        refused = run(cluster, [*submit(cluster), *words_of(REBUILD, store, tmp_path / "refused")])
         assert refused.returncode == 1
         assert "give spark-submit --packages io.delta:delta-spark" in refused.stdout
         assert "Traceback" not in refused.stdout
         log_of_events = ("spark.eventLog.enabled=true", "spark.eventLog.compress=false", f"spark.eventLog.dir={events}")
         ours = ("spark.sql.session.timeZone=Asia/Tokyo", "spark.sql.streaming.pollingDelay=20ms")
-        done = run(cluster, [*submit(cluster, f"spark.jars={delta_jars()}", *log_of_events, *ours), *words])
+        done = run(cluster, [*submit(cluster, *log_of_events, *ours), *words_of(TAIL, store, tmp_path)])
         assert done.returncode == 0, done.stdout[-4000:]
     check_all(store, tmp_path)
     (log,) = [path for path in events.rglob("*") if path.is_file() and path.read_bytes().startswith(b'{"Event"')]

@@ -87,7 +87,7 @@ class LoggedFile:
     bounds: FileBounds
 
 
-def files_without_spark(listed: FileList, broker: str) -> list[LoggedFile]:
+def listed_files(listed: FileList, broker: str) -> list[LoggedFile]:
     """The files of the version that was `listed` that may hold rows of the broker, sorted by their paths.
 
     Raises

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from reput.sinks.table.delta_files import FileBounds
+from reput.sinks.table.live_rows import is_of_broker
 from reput.sinks.table.message_file import TABLE_SCHEMA, TEXT_COLUMNS
 from reput.sinks.table.record_digest import COLUMNS, StretchSums, expired_rows, row_digests
 from reput.sinks.table.row_retention import ExpiryLimits
@@ -100,8 +100,7 @@ class RowsReader:
     def _is_of_broker(self, batch: pa.RecordBatch) -> Bools:
         if "broker" not in batch.schema.names:
             return np.zeros(batch.num_rows, np.bool_)
-        equal = pc.fill_null(pc.equal(batch.column("broker").cast(pa.string()), self.broker), fill_value=False)
-        return np.array(equal.to_numpy(zero_copy_only=False), np.bool_)
+        return np.array(is_of_broker(batch, self.broker))  # a copy, which may be written
 
 
 def _without_views(batch: pa.RecordBatch) -> pa.RecordBatch:

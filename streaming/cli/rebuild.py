@@ -12,8 +12,8 @@ from reput.streaming.cli.app import app, set_up_logging
 from reput.streaming.cli.options import LogConfig, Reporting, Store, Verbose, table_option
 from reput.streaming.process.working import working
 
-# If reput's own processes read the log, Spark is there for a table on S3, and for one that only Spark reads.
-_COMMITTER = "local[1]"
+# If reput's own processes read the log, Spark is there only for a table that they cannot read.
+_TABLE_READER = "local[1]"
 
 
 @app.command(epilog="Example: reput rebuild --store /data/store --broker-conf /data/broker.conf --output /data/reput")
@@ -98,7 +98,7 @@ def rebuild(
         with task_session(
             config,
             "reput rebuild",
-            table_master=_COMMITTER if request.makes_table else None,
+            table_master=_TABLE_READER if request.makes_table else None,
             spark_log=None if verbose else job.spark_log,
             with_rows=job.makes_rows,
             table=table,

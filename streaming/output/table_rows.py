@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
-from reput.sinks.table.delta_files import LoggedFile, files_without_spark, ignoring_missing_files
+from reput.sinks.table.delta_files import LoggedFile, ignoring_missing_files, listed_files
 from reput.sinks.table.delta_table import DeltaTable
 from reput.sinks.table.history import transaction_id
 from reput.sinks.table.location import TableLocation
@@ -124,7 +124,7 @@ class _StoredRows(ComparedRows):
         self._reader, self._tasks = reader, tasks
         self.version = listed.version
         self.committed = listed.transaction_version(transaction_id(reader.broker))
-        self.files = files_without_spark(listed, reader.broker)
+        self.files = listed_files(listed, reader.broker)
         names = [reader.storage.name_of(file.path) for file in self.files]
         self._files = [
             RowsFile(name, file.bounds, listed.kept_rows(name)) for name, file in zip(names, self.files, strict=True)

@@ -53,7 +53,6 @@ def forget(path: TableLocation, request: ForgetRequest) -> Forgotten:
     from reput.sinks.table.forget import Forgetting  # noqa: PLC0415  with Spark's modules
     from reput.streaming.table.upkeep import existing_table  # noqa: PLC0415
 
-    check_table(path)
     table = existing_table(path)
     with log_errors(table.path):
         return Forgetting(table, request).run()

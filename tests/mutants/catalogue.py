@@ -910,8 +910,8 @@ MUTANTS = (
     _mutant(
         "rows of other brokers are compared with the log",
         "sinks/table/stored_rows.py",
-        "        return np.array(equal.to_numpy(zero_copy_only=False), np.bool_)\n",
-        "        return np.ones(batch.num_rows, np.bool_)\n",
+        "        return np.array(is_of_broker(batch, self.broker))",
+        "        return np.ones(batch.num_rows, np.bool_)",
         "unit/streaming/verify/test_verify_table.py",
     ),
     _mutant(
