@@ -1,8 +1,10 @@
 import java.lang.reflect.Field;
+import java.nio.ByteBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import java.util.Properties;
 import java.util.TreeMap;
 import java.util.concurrent.ExecutorService;
@@ -13,6 +15,8 @@ import org.apache.rocketmq.common.MixAll;
 import org.apache.rocketmq.common.ServiceThread;
 import org.apache.rocketmq.store.CommitLogDispatcher;
 import org.apache.rocketmq.store.DefaultMessageStore;
+import org.apache.rocketmq.store.GetMessageResult;
+import org.apache.rocketmq.store.QueryMessageResult;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 
 /**
@@ -20,10 +24,14 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
  *
  * <p>{@code stores} is a file whose lines are files of properties, one a store; each answer is one line of JSON. {@code
  * startMs} is how long a store may take to start; one that dispatches without an end is stuck. A store's {@code
- * batchTopics} are those whose queues hold inner batches, with commas between them.
+ * batchTopics} are those whose queues hold inner batches, with commas between them. A store with a {@code plan} is
+ * asked for the messages of the queues and keys in that file, and closed before the next one starts.
  */
 public final class Recovery {
     private static final int POLL_MS = 5;
+    private static final int MAX_FOUND = 64;
+    /** Where a record names its own offset. */
+    private static final int PHYSICAL_OFFSET_AT = 28;
     private static final ExecutorService CLOSERS = Executors.newCachedThreadPool();
 
     private Recovery() {}
@@ -78,7 +86,9 @@ public final class Recovery {
         for (int waited = 0; started && store.dispatchBehindBytes() > 0 && waited < startMs; waited += POLL_MS) {
             Thread.sleep(POLL_MS);
         }
-        Object facts = Json.object(
+        String plan = settings.getProperty("plan", "");
+        List<Object> served = started && !plan.isEmpty() ? served(store, Path.of(plan)) : List.of();
+        Map<String, Object> facts = Json.object(
             "loaded", true,
             "started", started,
             "error", String.valueOf(dispatched.failure),
@@ -89,8 +99,11 @@ public final class Recovery {
             "first_dispatched", dispatched.first,
             "last_dispatched", dispatched.last,
             "queues", queues(store),
+            "served", served,
             "files", files(config));
-        if (started) {
+        if (started && !plan.isEmpty()) {
+            store.shutdown();
+        } else if (started) {
             CLOSERS.submit(store::shutdown);
         } else {
             stopReput(store);
@@ -126,6 +139,46 @@ public final class Recovery {
             }
         }
         return found;
+    }
+
+    /** The physical offsets of the messages that the store gives for each line of the plan, parts divided by tabs. */
+    private static List<Object> served(DefaultMessageStore store, Path plan) throws Exception {
+        List<Object> answers = new ArrayList<>();
+        for (String line : Files.readAllLines(plan)) {
+            String[] words = line.split("\t");
+            answers.add(words[0].equals("queue")
+                ? consumed(store, words[1], Integer.parseInt(words[2]))
+                : found(store, words[1], words[2], Long.parseLong(words[3]), Long.parseLong(words[4])));
+        }
+        return answers;
+    }
+
+    private static List<Long> consumed(DefaultMessageStore store, String topic, int queueId) throws Exception {
+        List<Long> offsets = new ArrayList<>();
+        long end = store.getMaxOffsetInQueue(topic, queueId);
+        for (long at = store.getMinOffsetInQueue(topic, queueId); at < end; ) {
+            GetMessageResult result = store.getMessage("harness", topic, queueId, at, 32, null);
+            result.getMessageBufferList().forEach(buffer -> offsets.add(physicalOffset(buffer)));
+            long next = result.getNextBeginOffset();
+            result.release();
+            if (next <= at) {
+                break;
+            }
+            at = next;
+        }
+        return offsets;
+    }
+
+    private static List<Long> found(DefaultMessageStore store, String topic, String key, long begin, long end) {
+        QueryMessageResult result = store.queryMessage(topic, key, MAX_FOUND, begin, end);
+        List<Long> offsets = result.getMessageBufferList().stream().map(Recovery::physicalOffset).sorted()
+            .collect(Collectors.toList());
+        result.release();
+        return offsets;
+    }
+
+    private static long physicalOffset(ByteBuffer record) {
+        return record.getLong(record.position() + PHYSICAL_OFFSET_AT);
     }
 
     private static void stopReput(DefaultMessageStore store) throws Exception {

@@ -38,9 +38,15 @@ class Happened:
 
 
 def start_stores(
-    release: Release, stores: Sequence[tuple[Path, Mapping[str, str]]], work: Path, start_ms: int = START_MS
+    release: Release,
+    stores: Sequence[tuple[Path, Mapping[str, str]]],
+    work: Path,
+    start_ms: int = START_MS,
+    plans: Sequence[str] = (),
 ) -> list[Happened]:
     """Start a store on each directory with the settings of its broker.conf; `work` is a new directory.
+
+    `plans` are what to ask each store for, in lines as ``Recovery`` takes them; ``facts["served"]`` has the answers.
 
     Raises
     ------
@@ -54,6 +60,9 @@ def start_stores(
         settings |= {"storePathRootDir": str(store), "storePathCommitLog": str(store / "commitlog")}
         # Any free port: nobody replicates.
         settings["haListenPort"] = "0"
+        if plans:
+            settings["plan"] = str(work / f"{number}.plan")
+            (work / f"{number}.plan").write_text(plans[number], encoding="utf-8")
         file = work / f"{number}.properties"
         file.write_text("".join(f"{name}={text}\n" for name, text in settings.items()))
         files.append(file)

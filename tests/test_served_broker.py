@@ -1,0 +1,194 @@
+"""A real message store serves the same messages before and after each command, where settings are easily mistaken.
+
+The ``broker.conf`` was forgotten; light queues are in RocksDB alone; the index is in RocksDB. Stores of 5.5.0, and of
+4.9.3 where it knows the setting, are started on copies of a store: on one as it was, on one after all commands that are
+refused or done, and on one that lost a queue and got what ``reput doctor`` advised. They are asked for each message of
+each queue, and for a sample of keys. All copies are started in one JVM for each release.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import javaproperties
+import pytest
+from broker.log_contents import LogContents
+from broker.recovery import start_stores
+from broker.rocketmq import RocketMQ
+from support.advice import execute_advice
+from support.broker_stores import unpack
+from support.command_line import invoke
+from support.proof_counts import Proof
+from support.sink_runner import files_below
+
+pytestmark = pytest.mark.broker
+
+GetRelease = Callable[[str], RocketMQ]
+Served = list[list[int]]
+KEYS_ASKED = 60
+HOUR_MS = 3_600_000
+# Every command that writes into the store that it reads.
+IN_PLACE = (
+    ("rebuild", "--yes"),
+    ("rebuild", "--yes", "--only", "index"),
+    ("rebuild", "--yes", "--only", "consumequeue"),
+    ("recover", "--yes"),
+    ("expire",),
+)
+# Keys are in RocksDB alone, and asked for there.
+INDEX_IN_ROCKSDB = "indexRocksDBEnable=true\nindexFileWriteEnable=false\nindexFileReadEnable=false\n"
+
+
+@dataclass
+class Plan:
+    """What a store is asked for, and what its log says that the answers are."""
+
+    lines: list[str]
+    answers: Served
+
+    @classmethod
+    def of(cls, home: Path, conf: Mapping[str, str]) -> Plan:
+        contents = LogContents.load(home / "store", conf)
+        plan = cls([], [])
+        for (topic, queue_id), units in sorted(contents.units.items()):
+            plan.lines.append(f"queue\t{topic}\t{queue_id}\n")
+            plan.answers.append([units[offset][0] for offset in sorted(units)])
+        keys: dict[tuple[str, str], list[int]] = {}
+        for record in contents.records:
+            for key in {*record.keys, *([record.uniq_key] if record.uniq_key else [])}:
+                keys.setdefault((record.topic, key), []).append(record.offset)
+        times = [record.store_timestamp for record in contents.records]
+        # More messages than a store returns for a key would leave out some.
+        few = sorted(key for key, offsets in keys.items() if len(offsets) < 20 and key[1].isascii())
+        for topic, key in random.Random(1).sample(few, min(KEYS_ASKED, len(few))):
+            plan.lines.append(f"key\t{topic}\t{key}\t{min(times) - HOUR_MS}\t{max(times) + HOUR_MS}\n")
+            plan.answers.append(keys[topic, key])
+        return plan
+
+
+@dataclass
+class Stores:
+    """Copies of one home, each after another command."""
+
+    home: Path
+    conf_file: Path
+    work: Path
+
+    def __post_init__(self) -> None:
+        self.copies: dict[str, Path] = {}
+        self.after("nothing")
+
+    def after(self, name: str, harm: Callable[[Path], object] = lambda _: None) -> Path:
+        """A new copy of the home, harmed."""
+        self.copies[name] = Path(
+            shutil.copytree(self.home, self.work / str(len(self.copies)), copy_function=shutil.copyfile)
+        )
+        harm(self.copies[name] / "store")
+        return self.copies[name]
+
+    def check(self, release: RocketMQ, proof: Proof) -> None:
+        """Start all of them, and compare what they serve with the log."""
+        conf = javaproperties.loads(self.conf_file.read_text())
+        plan = Plan.of(self.home, conf)
+        assert min(map(len, plan.answers)) > 0
+        starts = [(home / "store", conf) for home in self.copies.values()]
+        happened = start_stores(release, starts, self.work / "java", plans=["".join(plan.lines)] * len(starts))
+        wrong = {}
+        for name, found in zip(self.copies, happened, strict=True):
+            assert found.facts["started"], f"{name}: {found.facts['error']}"
+            served = zip(plan.lines, plan.answers, found.facts["served"], strict=True)
+            if differing := [f"{line.strip()!r}: {len(is_)} of {len(due)}" for line, due, is_ in served if due != is_]:
+                wrong[name] = differing
+        proof("G13 stores that serve after a command what they served before", len(starts))
+        assert not wrong
+
+
+def run(home: Path, command: Sequence[str], *more: str) -> tuple[int, str]:
+    """Run a command that writes in place."""
+    done = invoke([command[0], "--store", str(home / "store"), "--output", str(home / "store"), *command[1:], *more])
+    return done.exit_code, done.output
+
+
+def with_conf(home: Path) -> tuple[str, str]:
+    return "--broker-conf", str(home / "broker.conf")
+
+
+def lose_queue(store: Path) -> None:
+    """Lose the files of the first queue of the first topic of clients."""
+    shutil.rmtree(min(path for path in (store / "consumequeue").glob("T*/0")))
+
+
+@pytest.mark.parametrize("version", ["4.9.3", "5.5.0"])
+def test_a_forgotten_broker_conf(version: str, release: GetRelease, tmp_path: Path, proof: Proof) -> None:
+    """Queue files of 10,000 bytes, and no word of it: a command that writes in place is refused, also a heal.
+
+    What doctor advises then is to give the file, and what it advises with it brings back a lost queue.
+    """
+    home = unpack("v4-plain", tmp_path)
+    conf = (home / "broker.conf").rename(tmp_path / "the-brokers.conf")
+    stores = Stores(home, conf, tmp_path / "copies")
+    before = files_below(home / "store")
+    refused = stores.after("each command was refused")
+    for command in IN_PLACE:
+        code, said = run(refused, command)
+        assert (code, "mappedFileSizeConsumeQueue=10000 makes them" in said) == (2, True), said
+    for words in (("verify",), ("doctor", "--release", version)):
+        assert invoke([*words, "--store", str(refused / "store")]).exit_code == 0
+    assert files_below(refused / "store") == before
+
+    lost = stores.after("a lost queue was made again as advised", lose_queue)
+    damaged = files_below(lost / "store")
+    without = json.loads(invoke(["doctor", "--store", str(lost / "store"), "--json", "--release", version]).stdout)
+    advice = without["releases"][version]["advice"]
+    assert [step["command"] for step in advice] == [None]
+    assert "--broker-conf" in advice[0]["why"]
+    assert run(lost, ("rebuild", "--yes"))[0] == 2
+    assert files_below(lost / "store") == damaged
+    shutil.copy(conf, lost / "broker.conf")
+    execute_advice(lost, version)
+    stores.check(release(version), proof)
+
+
+def test_light_queues_in_rocksdb_alone(release: GetRelease, tmp_path: Path, proof: Proof) -> None:
+    """Of a 5.5.0 store with its other queues in files too, which the broker reads: no command takes a message away."""
+    home = unpack("v5-double-write-lite", tmp_path)
+    conf = home / "broker.conf"
+    conf.write_text(conf.read_text().replace("combineCQPreferCQType=defaultRocksDB", "combineCQPreferCQType=default"))
+    stores = Stores(home, conf, tmp_path / "copies")
+    every = stores.after("every command")
+    for command in IN_PLACE:
+        code, said = run(every, command, *with_conf(every))
+        assert code == 0, said
+    execute_advice(stores.after("a lost queue was made again as advised", lose_queue), "5.5.0")
+    stores.check(release("5.5.0"), proof)
+
+
+def test_an_index_in_rocksdb(release: GetRelease, tmp_path: Path, proof: Proof) -> None:
+    """``indexFileWriteEnable=false``: keys are found as before; no command makes, misses or advises an index file."""
+    home = unpack("v5-plain", tmp_path)
+    conf = home / "broker.conf"
+    conf.write_text(conf.read_text() + INDEX_IN_ROCKSDB)
+    for derived in ("consumequeue", "index"):
+        shutil.rmtree(home / "store" / derived)
+    (home / "store" / "checkpoint").unlink()
+    # 5.5.0 makes queues and index itself.
+    start = home / "store", javaproperties.loads(conf.read_text())
+    (made,) = start_stores(release("5.5.0"), [start], tmp_path / "making", plans=["queue\tTopicA\t0\n"])
+    assert made.facts["started"]
+    stores = Stores(home, conf, tmp_path / "copies")
+    every = stores.after("every command")
+    for command in IN_PLACE:
+        code, said = run(every, command, *with_conf(every))
+        assert code == (2 if "index" in command else 0), said
+    for words in (("verify",), ("doctor", "--release", "5.5.0")):
+        done = invoke([*words, "--store", str(every / "store"), *with_conf(every)])
+        assert (done.exit_code, "what to do" in done.output) == (0, False), done.output
+    execute_advice(stores.after("a lost queue was made again as advised", lose_queue), "5.5.0")
+    for copied in stores.copies.values():
+        assert not (copied / "store" / "index").exists()
+    stores.check(release("5.5.0"), proof)
