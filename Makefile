@@ -25,8 +25,11 @@ PYTHONS ?=
 # Arguments of `make canary`: packages, RocketMQ, --rocketmq VERSION, --no-tests; all and the newest without any.
 CANARY ?=
 
+# Where `make dist` puts what it builds.
+DIST ?= dist
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast break pythons canary deploy-check install-check docs lint format clean bench bench-all bench-scale bench-latency bench-brokers soak soak-lag soak-metrics-cost
+.PHONY: help demo test test-fast break pythons canary deploy-check install-check docs lint format clean bench bench-all bench-scale bench-latency bench-brokers soak soak-lag soak-metrics-cost dist
 
 ##@ Use
 demo: $(PREPARED)  ## tail a real broker's store, compare every file with the broker's, ask the table
@@ -77,6 +80,12 @@ lint: $(READY)  ## ruff, mypy strict, the direction of imports
 format: $(READY)  ## let ruff format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+dist: $(READY)  ## wheel and source distribution in dist/, or DIST=/elsewhere; the wheel is made from the source distribution
+	$(BIN)/python -c 'import build, twine' 2>/dev/null || $(BIN)/python -m pip install --quiet --editable '.[dist]'
+	rm -f $(DIST)/rocketmq_reput-*
+	$(BIN)/python -m build --outdir $(DIST)
+	$(BIN)/python -m twine check --strict $(DIST)/rocketmq_reput-*
 
 ##@ Measure (a quiet machine; figures go into docs/)
 bench: $(PREPARED)  ## brokers' reput and reput on 10 million messages: half an hour

@@ -7,7 +7,9 @@ import errno
 import gc
 import os
 import resource
+import shlex
 import signal
+import sys
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,6 +17,12 @@ from functools import lru_cache
 from typing import Any, Final
 
 from reput.source.errors import EnvironmentSetupError
+
+
+def pip_install(package: str) -> str:
+    """Return the command that installs a package, as PyPI calls it, for the Python of this process."""
+    return f"{shlex.quote(sys.executable)} -m pip install {shlex.quote(package)}"
+
 
 # ----------------------------------------------------------------------------------------------------------------------
 # What the C library's allocator does with memory that is freed.

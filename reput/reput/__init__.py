@@ -5,4 +5,4 @@ The commitlog is the truth; ConsumeQueue, IndexFile and a Delta table of message
 
 from __future__ import annotations
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"

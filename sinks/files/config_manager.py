@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from reput.source.errors import StoreError
+from reput.source.system import pip_install
 
 # ----------------------------------------------------------------------------------------------------------------------
 # A file below the broker's ``config/`` as a starting broker reads it: the file, or the ``.bak`` beside it.
@@ -129,7 +130,7 @@ def read_rocksdb(directory: Path, prefix: bytes) -> dict[bytes, bytes]:
     except ImportError as error:
         raise StoreError(
             f"cannot read the RocksDB database {directory}: {error}",
-            advice="install reput with all that it requires: pip install rocksdict",
+            advice=f"install reput with all that it requires: {pip_install('rocksdict')}",
             file=directory,
         ) from error
     for left in range(_TRIES - 1, -1, -1):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from reput.sinks.table.location import TableLocation
 from reput.source.errors import EnvironmentSetupError
+from reput.source.system import pip_install
 from reput.streaming.config.run_options import SqlOptions
 from reput.streaming.report.figures import figures_of
 from reput.streaming.report.findings import findings_of
@@ -40,7 +41,7 @@ def write_report(
     except ModuleNotFoundError as error:
         raise EnvironmentSetupError(
             f"reput report needs matplotlib, and the module {error.name} is missing",
-            advice="pip install 'rocketmq-reput[report]'",
+            advice=pip_install("matplotlib"),
         ) from error
     check_output_file(html, table, option="--html")
     figures = figures_of(table, selection, at=at, output=output, options=options)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import Summary
+from reput.source.system import pip_install
 
 _BROKER, _REPUT = "#8c8c8c", "#1f77b4"
 
@@ -109,7 +110,7 @@ def _figure(height: float, rows: int = 1) -> tuple[Any, Any]:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        print("no plot: pip install 'rocketmq-reput[bench]'", flush=True)
+        print(f"no plot: {pip_install('matplotlib')}", flush=True)
         return None, None
     figure = Figure(figsize=(9, height), layout="constrained")
     return figure, figure.subplots(rows, sharex=True)
