@@ -100,6 +100,7 @@ def rebuild(
             "reput rebuild",
             table_master=_TABLE_READER if request.makes_table else None,
             spark_log=None if verbose else job.spark_log,
+            alone=job.is_small,
             with_rows=job.makes_rows,
             table=table,
             read=read,

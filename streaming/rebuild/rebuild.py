@@ -111,6 +111,11 @@ class Rebuild:
         """Whether tasks make Arrow rows of what they read; see ``compile_kernels``."""
         return self._request.makes_table
 
+    @property
+    def is_small(self) -> bool:
+        """Whether it reads no more of the log than one task of many would: further processes take longer to start."""
+        return self._plan.end - self._plan.start <= self._config.rebuild.max_bytes_per_partition
+
     def shared(self) -> tuple[list[Path], list[Path]]:
         """Return the paths that tasks read, and the directory that they write into, for ``check_executors``."""
         scratch = self._files.make_directory(*REBUILD_ROOT, REPUT, SCRATCH)

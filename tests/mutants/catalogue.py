@@ -53,6 +53,13 @@ MUTANTS = (
         "        offset = batch.end\n",
         "unit/streaming/effects/test_logic_step.py::test_where_the_last_queued_record_begins",
     ),
+    _mutant(
+        "a rebuild of a small log starts processes",
+        "streaming/cli/rebuild.py",
+        "            alone=job.is_small,\n",
+        "",
+        "unit/streaming/cli/test_rebuild_command.py::test_a_small_log_needs_no_further_process",
+    ),
     # --- advice on a store, and look-ups in one
     _mutant(
         "doctor forgets that a replay parses the offsets in further queues, too",

@@ -9,13 +9,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import deltalake
 import pytest
 from conftest import BrokerStore
 from support.command_line import invoke
+from support.rebuild_runner import LocalTasks
 from support.store_compare import differing_bytes
+
+from reput.streaming.tasks import task_session
 
 GetStore = Callable[[str], BrokerStore]
 # No Java is found, wherever it is looked for.
@@ -78,6 +82,25 @@ def test_ctrl_c_ends_all_processes_quietly(broker_store: GetStore, tmp_path: Pat
     assert "ForkProcess" not in said
     assert "process.py" not in said
     assert {path.name for path in out.iterdir()} == {"lock", "reput"}
+
+
+@pytest.mark.parametrize(("option", "processes"), [((), []), (("-o", "rebuildMaxBytesPerPartition=60k"), [2])])
+def test_a_small_log_needs_no_further_process(
+    option: tuple[str, ...],
+    processes: list[int],
+    broker_store: GetStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One task reads as much: the command does it itself, whatever the number of cores."""
+    made: list[int] = []
+    monkeypatch.setattr(task_session, "ProcessTasks", lambda count: (made.append(count), nullcontext(LocalTasks()))[1])
+    store, out = broker_store("v4-plain"), tmp_path / "out"
+    words = ["rebuild", "--store", str(store.root), "--broker-conf", str(store.broker_conf), "--master", "local[2]"]
+    result = invoke([*words, "--output", str(out), *option])
+    assert result.exit_code == 0, result.output
+    assert made == processes
+    assert differing_bytes(store.root, out) == {}
 
 
 def test_a_table_is_kept_without_java(broker_store: GetStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
