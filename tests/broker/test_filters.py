@@ -8,12 +8,13 @@ import random
 import subprocess
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from broker.artifacts import missing_tools
-from broker.release import Release
+from broker.release import SHORT_LIVED, Release
 from reput.sinks.filter.consumer_filter import BloomFilter, bits
 from reput.sinks.filter.sql92 import ExpressionEvaluationError, ExpressionSyntaxError, compile_expression
 
@@ -122,23 +123,43 @@ def question(kind: str, *fields: str) -> str:
 def ask(release: Release, questions: Sequence[str], directory: Path) -> list[str]:
     asked, answered = directory / "questions", directory / "answers"
     asked.write_text("".join(f"{line}\n" for line in questions), encoding="ascii")
-    command = ["java", "-Xss8m", "-cp", release.class_path, "Filters", str(asked), str(answered)]
+    command = ["java", *SHORT_LIVED, "-Xss8m", "-cp", release.class_path, "Filters", str(asked), str(answered)]
     subprocess.run(command, check=True, timeout=TIMEOUT_S, stdin=subprocess.DEVNULL)
     answers = answered.read_text(encoding="ascii").splitlines()
     assert len(answers) == len(questions)
     return answers
 
 
-def our_answer(expression: str, properties: dict[str, str], *, contains: bool) -> str:
+def our_answers(expression: str, asked: Sequence[dict[str, str]], *, contains: bool) -> Iterator[str]:
+    """What reput makes of one expression and each of some properties."""
     try:
         compiled = compile_expression(expression, contains=contains)
     except ExpressionSyntaxError:
-        return "refused"
-    try:
-        value = compiled.evaluate(properties)
-    except ExpressionEvaluationError:
-        return "throws"
-    return "null" if value is None else str(value).lower()
+        yield from ["refused"] * len(asked)
+        return
+    for properties in asked:
+        try:
+            value = compiled.evaluate(properties)
+        except ExpressionEvaluationError:
+            yield "throws"
+        else:
+            yield "null" if value is None else str(value).lower()
+
+
+@cache
+def expressions_asked(seed: int) -> list[tuple[str, list[dict[str, str]]]]:
+    """Expressions, each with properties: the same for every release."""
+    maker = Maker(seed)
+    return [(maker.expression(), [maker.properties() for _ in range(PROPERTY_SETS)]) for _ in range(EXPRESSIONS)]
+
+
+@cache
+def sql_questions(seed: int) -> list[str]:
+    return [
+        question("sql", text, *[part for item in each.items() for part in item])
+        for text, properties in expressions_asked(seed)
+        for each in properties
+    ]
 
 
 @pytest.fixture(scope="module", params=["4.9.3", "5.5.0"])
@@ -154,17 +175,14 @@ def release(request: pytest.FixtureRequest) -> Release:
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_expressions_agree(release: Release, seed: int, tmp_path: Path) -> None:
     """Compiled or refused, true, false, null or throwing: the same for every expression and every properties."""
-    maker = Maker(seed)
-    asked = []
-    for _ in range(EXPRESSIONS):
-        expression = maker.expression()
-        asked += [(expression, maker.properties()) for _ in range(PROPERTY_SETS)]
-    lines = [
-        question("sql", text, *[part for item in properties.items() for part in item]) for text, properties in asked
-    ]
-    theirs = ask(release, lines, tmp_path)
+    asked = [(text, each) for text, properties in expressions_asked(seed) for each in properties]
+    theirs = ask(release, sql_questions(seed), tmp_path)
     contains = release.version != "4.9.3"
-    ours = [our_answer(text, properties, contains=contains) for text, properties in asked]
+    ours = [
+        answer
+        for text, properties in expressions_asked(seed)
+        for answer in our_answers(text, properties, contains=contains)
+    ]
     assert [
         (text, properties, f"theirs {their}", f"ours {our}")
         for (text, properties), their, our in zip(asked, theirs, ours, strict=True)
