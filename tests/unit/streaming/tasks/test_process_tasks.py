@@ -218,6 +218,7 @@ def test_a_command_forks_while_it_has_a_single_thread(tmp_path: Path) -> None:
         writer.append(Message())
     known = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
     words = ["rebuild", "--store", str(tmp_path / "store"), "--output", str(tmp_path / "out"), "--master", "local[2]"]
+    words += ["-o", "rebuildMaxBytesPerPartition=50"]  # less than the log: else one process does it all
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", _COUNTS_THREADS, *words],
         capture_output=True,
