@@ -20,7 +20,7 @@ from typer.core import TyperCommand
 import reput
 from reput.source.system import PROCESSES, READING, SPARK, check_limits
 from reput.streaming.cli.log_lines import LogFormat, LogLines, log_to_standard_error, write_error
-from reput.streaming.cli.usage import Group
+from reput.streaming.cli.usage import Group, GroupBelow, WholeLine
 from reput.streaming.process.interruption import InterruptedBySignal, is_interrupted
 from reput.streaming.process.run_directory import made_absolute
 from reput.streaming.process.standard_streams import STANDARD_OUTPUT, drop_output
@@ -29,7 +29,7 @@ _ABOUT = "Make a RocketMQ broker's queues, index and a table of messages from it
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-class _Command(TyperCommand):
+class _Command(WholeLine, TyperCommand):
     """A command that prints its errors in one line (``run_or_fail``); what its function returns is its exit code."""
 
     #: Names that options had in earlier releases, with today's; the help does not show them.
@@ -113,7 +113,7 @@ class Application(typer.Typer):
 
     def group(self, name: str, words: str, **how: Any) -> Application:
         """Return a new group of commands, which is a command of this one; `words` are its help."""
-        below = Application(help=words, rich_markup_mode=None, **how)
+        below = Application(help=words, cls=GroupBelow, rich_markup_mode=None, **how)
         self.add_typer(below, name=name)
         return below
 

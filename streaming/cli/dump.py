@@ -12,7 +12,7 @@ import typer
 from reput.source.errors import OptionError
 from reput.streaming.cli.app import app, set_up_logging
 from reput.streaming.cli.log_lines import write_error
-from reput.streaming.cli.options import Json, LogConfig, Period, StoreIfGiven
+from reput.streaming.cli.options import Json, LogConfig, Offsets, Period, StoreIfGiven, one_of
 from reput.streaming.process.working import working
 
 
@@ -21,6 +21,7 @@ from reput.streaming.process.working import working
     "reput dump --file /data/store/consumequeue/orders/0/00000000000000000000 --json"
 )
 def dump(
+    offsets: Offsets,
     period: Period,
     settings: LogConfig,
     store: StoreIfGiven = None,
@@ -36,14 +37,17 @@ def dump(
             help="The kind of --file, if its path does not say it: the directory that the file was in, such as index."
         ),
     ] = None,
-    begin: Annotated[int | None, typer.Option("--from", min=0, help="The first physical offset.")] = None,
-    end: Annotated[int | None, typer.Option("--to", min=0, help="The physical offset to stop at (exclusive).")] = None,
     topic: Annotated[str | None, typer.Option(help="Only this topic's records.")] = None,
     queue_id: Annotated[int | None, typer.Option(min=0, help="Only records of queues with this number.")] = None,
     key: Annotated[str | None, typer.Option(help="Only records with this key, or with this unique key.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Print at most this many records or entries.")] = None,
     properties: Annotated[bool, typer.Option("--properties", help="Also print all properties.")] = False,
-    body: Annotated[str | None, typer.Option(help="Also print bodies: text (decompressed) or hex (as stored).")] = None,
+    body: Annotated[
+        str | None,
+        typer.Option(
+            autocompletion=one_of("text", "hex"), help="Also print bodies: text (decompressed) or hex (as stored)."
+        ),
+    ] = None,
     body_bytes: Annotated[int, typer.Option(min=1, max=1 << 20, help="Print at most this many bytes of a body.")] = 256,
     as_json: Json = False,
 ) -> None:
@@ -65,7 +69,9 @@ def dump(
     if store is not None and file_kind is not None:
         raise OptionError("--file-kind goes with --file")
     shown = Shown(properties=properties, body=body, body_bytes_max=body_bytes)
-    request = DumpRequest(begin, end, Selection(topic, queue_id, key, *period.bounds), shown, limit, as_json)
+    request = DumpRequest(
+        offsets.begin, offsets.end, Selection(topic, queue_id, key, *period.bounds), shown, limit, as_json
+    )
     streams = Streams(sys.stdout, lambda text: write_error(f"reput: {text}"))
     line = nullcontext() if sys.stdout.isatty() else working("dumping")
     if file is not None:

@@ -6,7 +6,7 @@ option of each field. A single option that commands share is a type such as `Sto
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -23,6 +23,18 @@ if TYPE_CHECKING:
     from reput.streaming.config.pipeline import PipelineConfig
 
 _MASTER = "sparkmaster="
+
+
+def one_of(*words: str) -> Callable[[str], list[str]]:
+    """Return what completes, in a shell, the value of an option that is one of these words."""
+    return lambda incomplete: [word for word in words if word.startswith(incomplete)]
+
+
+def _settings(incomplete: str) -> list[str]:
+    """Complete the name of a setting, as ``name=``."""
+    from reput.streaming.config.settings import PIPELINE_OPTIONS  # noqa: PLC0415  --help need not wait for the modules
+
+    return [f"{spec.name}=" for spec in PIPELINE_OPTIONS if spec.name.startswith(incomplete)]
 
 
 def table_option(words: str) -> Any:
@@ -77,7 +89,12 @@ class Config:
     ] = None
     option: Annotated[
         list[str] | None,
-        typer.Option("--option", "-o", help="Set an option of conf/reput.toml, as name=value. May be repeated."),
+        typer.Option(
+            "--option",
+            "-o",
+            autocompletion=_settings,
+            help="Set an option of conf/reput.toml, as name=value. May be repeated.",
+        ),
     ] = None
 
     @property
@@ -124,6 +141,19 @@ class Reporting:
 
     as_json: Json = False
     log_format: LogFormatOption = LogFormat.TEXT
+
+
+@dataclass(eq=False, repr=False)
+class Offsets:
+    """A range of the log, by physical offsets."""
+
+    begin: Annotated[
+        int | None,
+        typer.Option("--from", min=0, help="The first physical offset, where a record begins. [default: the first]"),
+    ] = None
+    end: Annotated[
+        int | None, typer.Option("--to", min=0, help="The physical offset to stop at (exclusive). [default: the end]")
+    ] = None
 
 
 @dataclass(eq=False, repr=False)

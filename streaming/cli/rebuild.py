@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from reput.streaming.cli.app import app, set_up_logging
-from reput.streaming.cli.options import LogConfig, Reporting, Store, Verbose, table_option
+from reput.streaming.cli.options import LogConfig, Offsets, Reporting, Store, Verbose, one_of, table_option
 from reput.streaming.process.working import working
 
 # If reput's own processes read the log, Spark is there only for a table that they cannot read.
@@ -26,6 +26,7 @@ def rebuild(
             "store itself."
         ),
     ],
+    offsets: Offsets,
     reporting: Reporting,
     settings: LogConfig,
     table: Annotated[
@@ -44,14 +45,11 @@ def rebuild(
         typer.Option(help="Make no queues of this topic; the index still has its keys. May be repeated."),
     ] = None,
     only: Annotated[
-        str | None, typer.Option(help="Make only this and leave the others as they are: consumequeue, index or table.")
-    ] = None,
-    start: Annotated[
-        int | None,
-        typer.Option("--from", min=0, help="The first physical offset, where a record begins. [default: the first]"),
-    ] = None,
-    end: Annotated[
-        int | None, typer.Option("--to", min=0, help="The physical offset to stop at (exclusive). [default: the end]")
+        str | None,
+        typer.Option(
+            autocompletion=one_of("consumequeue", "index", "table"),
+            help="Make only this and leave the others as they are: consumequeue, index or table.",
+        ),
     ] = None,
     restore_forgotten: Annotated[
         bool,
@@ -88,7 +86,7 @@ def rebuild(
 
     set_up_logging(reporting.log_format)
     request = RebuildRequest(
-        output, table, topic, queue_id, tuple(exclude or ()), only, start, end, yes, restore_forgotten
+        output, table, topic, queue_id, tuple(exclude or ()), only, offsets.begin, offsets.end, yes, restore_forgotten
     )
     of_master = [f"sparkMaster={master}"] if master else []
     config = settings.load(store, of_master, output=output, makes_all=request.is_whole)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TextIO
 import typer
 
 from reput.source.errors import OptionError
-from reput.streaming.cli.options import At, Config, TableToRead, Verbose, version_or_time
+from reput.streaming.cli.options import At, Config, TableToRead, Verbose, one_of, version_or_time
 
 if TYPE_CHECKING:
     from reput.streaming.sql.result import Relations, Result
@@ -36,10 +36,19 @@ class Asking(Config):
     verbose: Verbose = False
     table: TableToRead = None
     engine: Annotated[
-        str, typer.Option(help="duckdb, which needs no Java, or spark. Each has its own dialect of SQL.")
+        str,
+        typer.Option(
+            autocompletion=one_of(DUCKDB, SPARK),
+            help="duckdb, which needs no Java, or spark. Each has its own dialect of SQL.",
+        ),
     ] = DUCKDB
     output_format: Annotated[
-        str, typer.Option("--format", help="table, csv, json (one line a row), markdown or parquet.")
+        str,
+        typer.Option(
+            "--format",
+            autocompletion=one_of("table", "csv", "json", "markdown", "parquet"),
+            help="table, csv, json (one line a row), markdown or parquet.",
+        ),
     ] = "table"
     as_json: Annotated[bool, typer.Option("--json", help="Same as --format json; errors are JSON, too.")] = False
     csv_safe: Annotated[

@@ -69,7 +69,8 @@ def optimize(table: Table, broker: Broker = None, as_json: Json = False) -> None
     from reput.streaming.table import upkeep as merging  # noqa: PLC0415
 
     set_up_logging()
-    done = merging.optimize(table, broker)
+    with working("merging and sorting files"):
+        done = merging.optimize(table, broker)
     typer.echo(report.as_json(done) if as_json else report.optimize_text(done))
 
 
@@ -108,7 +109,8 @@ def repair(table: Table, as_json: Json = False) -> None:
     from reput.streaming.table import report  # noqa: PLC0415
     from reput.streaming.table import upkeep as repairing  # noqa: PLC0415
 
-    done = repairing.repair(table)
+    with working("reading the table's log"):
+        done = repairing.repair(table)
     typer.echo(report.as_json(done) if as_json else report.repair_text(done))
 
 
@@ -132,7 +134,8 @@ def expire(
 
     retention = load_table_options(settings.config, settings.option or ())
     carry_out = expiring.plan if dry_run else expiring.expire
-    done = carry_out(table, retention, broker)
+    with working("looking for expired rows" if dry_run else "removing expired rows"):
+        done = carry_out(table, retention, broker)
     typer.echo(report.as_json(done) if as_json else report.expiry_text(done, dry_run=dry_run))
 
 

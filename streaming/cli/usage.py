@@ -16,6 +16,8 @@ from reput.streaming.cli.log_lines import LogFormat, LogLines, write_error
 # The class of click's, which Typer has by another name from one release to the next.
 _UsageError: Final[type[Exception]] = typer.BadParameter.__mro__[1]
 _WORDS: Final = "reput.words"
+# More than any first line of a help has.
+_LINE_MAX: Final = 500
 
 
 #: The commands in the order of the help, by what they are for.
@@ -27,6 +29,19 @@ SECTIONS: Final = {
     "Ask": ("ask", "sql", "report"),
     "Operate": ("table", "expire", "prepare"),
 }
+
+
+class WholeLine:
+    """A command whose first line of help is never cut off; shells show it beside the command's name."""
+
+    def get_short_help_str(self, limit: int = 0) -> str:  # noqa: ARG002  as click calls it
+        """Return the line."""
+        line: str = super().get_short_help_str(_LINE_MAX)  # type: ignore[misc]
+        return line
+
+
+class GroupBelow(WholeLine, TyperGroup):
+    """A group of commands that is itself a command."""
 
 
 class Group(TyperGroup):

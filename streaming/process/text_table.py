@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal
 
 from reput.source.printable import printable
 
 # Columns of numbers that are read as quantities; others, such as offsets, are copied into options.
-_COUNTED = frozenset({"msg_size", "body_size", "size", "rows", "messages", "bytes"})
+_COUNTED = frozenset(
+    {"msg_size", "body_size", "size", "rows", "messages", "bytes", "files", "copies", "halves", "unconsumed"}
+    | {"given_up", "sent_back", "tried_again", "unique_keys", "messages_a_day", "bytes_a_day"}
+    | {"log_bytes", "bytes_in_log", "queue_bytes"}
+)
+_COUNTED_BEGINS = ("count(", "count_star(", "sum(", "size_", "delay_ms")
 
 
 class TextTable:
@@ -32,8 +38,8 @@ class TextTable:
         texts = [list(map(_cell, column)) for column in columns]
         if self._width is not None:
             texts = [
-                [_separated(text, value) for text, value in zip(each, column, strict=True)]
-                if name in _COUNTED
+                [with_separators(text, value) for text, value in zip(each, column, strict=True)]
+                if is_counted(name)
                 else each
                 for name, each, column in zip(self._names, texts, columns, strict=True)
             ]
@@ -45,7 +51,7 @@ class TextTable:
             return
         self._rows += len(texts[0])
         self._head, self._widths = [[] for _ in columns], widths
-        on_right = [self._width is not None and _are_numbers(column) for column in columns]
+        on_right = [self._width is not None and are_numbers(column) for column in columns]
         for line in zip(*cells, strict=True):
             yield "  ".join(
                 text.rjust(width) if right else text.ljust(width)
@@ -70,11 +76,20 @@ class TextTable:
             yield f"{last}  {printable(text)}"
 
 
-def _are_numbers(column: Sequence[object]) -> bool:
-    return all(value is None or (isinstance(value, int) and not isinstance(value, bool)) for value in column)
+def is_counted(name: str) -> bool:
+    """Whether the numbers of a column are quantities, which have separators on a terminal."""
+    return name in _COUNTED or name.startswith(_COUNTED_BEGINS)
 
 
-def _separated(text: str, value: object) -> str:
+def are_numbers(column: Iterable[object]) -> bool:
+    """Whether a column has numbers alone, and NULL; a terminal gets them aligned on the right."""
+    return all(
+        value is None or (isinstance(value, (int, float, Decimal)) and not isinstance(value, bool)) for value in column
+    )
+
+
+def with_separators(text: str, value: object) -> str:
+    """Return the text of a value, of a whole number with separators."""
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else text
 
 

@@ -276,9 +276,10 @@ def as_json(report: RecoveryReport | RetentionReport) -> str:
 
 
 def recovery_text(report: RecoveryReport, *, dry_run: bool) -> str:
-    """Return one line for each finding and each repair, then a line for every queue."""
+    """Return a line for every queue, then one for each finding and each repair."""
     kind = "abnormal (a broker left its abort file)" if report.unclean else "normal"
     lines = [
+        *_queue_lines(report.queues),
         f"log [{report.log_start}, {report.log_end})",
         f"a broker's recovery would be {kind}, from {report.broker_recovers_from}",
     ]
@@ -301,15 +302,15 @@ def recovery_text(report: RecoveryReport, *, dry_run: bool) -> str:
         lines.append("queues and index agree with the log: nothing to do")
     if report.abort is not None:
         lines.append(report.abort.text(dry_run=dry_run))
-    return _text([*lines, *_queue_lines(report.queues)])
+    return _text(lines)
 
 
 def retention_text(report: RetentionReport, *, dry_run: bool) -> str:
-    """Return a line for each file that was removed, then a line for every queue."""
+    """Return a line for every queue, then one for each file that was removed."""
     verb = "would remove" if dry_run else "removed"
-    lines = [f"the log begins at {report.min_physic_offset}"]
+    lines = [*_queue_lines(report.queues), f"the log begins at {report.min_physic_offset}"]
     lines += [f"{verb} {path}" for path in report.removed] or ["nothing has expired"]
-    return _text([*lines, *_queue_lines(report.queues)])
+    return _text(lines)
 
 
 def _text(lines: Iterable[str]) -> str:

@@ -27,6 +27,7 @@ from reput.source.errors import OptionError, OutputError, output_error_of
 from reput.source.log.store_layout import COMMIT_LOG, is_file_name
 from reput.source.printable import counted, printable, printable_json
 from reput.streaming.process.standard_streams import drop_output
+from reput.streaming.process.text_table import are_numbers, is_counted, with_separators
 from reput.streaming.sql.result import Result
 
 if TYPE_CHECKING:
@@ -180,16 +181,29 @@ def _write_tables(names: list[str], rows: Iterator[Sequence[Any]], console: Cons
 
 
 def _write_table(headers: list[str], rows: list[Sequence[Any]], console: Console) -> None:
-    """Write a grid if the terminal is wide enough, else one cell per line under a heading per row. No cell is cut."""
+    """Write a grid if the terminal is wide enough, else one cell per line under a heading per row. No cell is cut.
+
+    On a terminal, numbers are aligned on the right, and those that count something have separators.
+    """
     from rich.console import Console  # noqa: PLC0415
     from rich.measure import Measurement  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
     cells = [[_NULL if value is None else printable(_text(value)) for value in row] for row in rows]
+    on_right = [False] * len(headers)
+    if console.is_terminal:
+        cells = [
+            [
+                with_separators(text, value) if is_counted(header) else text
+                for header, text, value in zip(headers, texts, row, strict=True)
+            ]
+            for texts, row in zip(cells, rows, strict=True)
+        ]
+        on_right = [are_numbers(row[number] for row in rows) for number in range(len(headers))]
     grid = Table()
-    for header in headers:
-        grid.add_column(Text(header))
+    for header, right in zip(headers, on_right, strict=True):
+        grid.add_column(Text(header), justify="right" if right else "left")
     for row in cells:
         grid.add_row(*map(Text, row))
     width = Measurement.get(console, console.options.update(width=1 << 20), grid).maximum

@@ -115,12 +115,10 @@ def test_the_wheel_in_a_bare_environment(tmp_path: Path) -> None:
     assert said.endswith("nothing differs\n"), said
     for where in (f"{store} --output made", "--table messages"):
         assert sample.key in bare.run(f"reput query {where} --topic {sample.topic} --key {sample.key}")
-    assert f"{sample.messages}" in bare.run('reput sql --table messages "SELECT count(*) FROM messages"').replace(
-        ",", ""
-    )
+    assert f" {sample.messages} " in bare.run('reput sql --table messages "SELECT count(*) FROM messages"')
     said = bare.run("reput report --table messages --html report.html", code=1)
     hint = said.strip().rpartition("; ")[2]
-    assert hint == f"{bare.home}/bin/python3 -m pip install matplotlib"
+    assert re.fullmatch(re.escape(str(bare.home)) + r"/bin/python[\d.]* -m pip install matplotlib", hint)
     bare.run(hint)
     bare.run("reput report --table messages --html report.html")
     assert (tmp_path / "report.html").stat().st_size > 50_000

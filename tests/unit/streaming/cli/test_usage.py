@@ -170,6 +170,9 @@ complete -p reput >/dev/null || exit 1
 COMP_WORDS=(reput ta) COMP_CWORD=1; _reput_completion reput; echo "${COMPREPLY[@]}"
 COMP_WORDS=(reput table hist) COMP_CWORD=2; _reput_completion reput; echo "${COMPREPLY[@]}"
 COMP_WORDS=(reput tail --bro) COMP_CWORD=2; _reput_completion reput; echo "${COMPREPLY[@]}"
+COMP_WORDS=(reput rebuild --only "") COMP_CWORD=3; _reput_completion reput; echo "${COMPREPLY[@]}"
+COMP_WORDS=(reput ask lag --format j) COMP_CWORD=4; _reput_completion reput; echo "${COMPREPLY[@]}"
+COMP_WORDS=(reput verify -o onDam) COMP_CWORD=3; _reput_completion reput; echo "${COMPREPLY[@]}"
 """
 # What zsh's completion would be given is printed.
 ZSH = """
@@ -181,15 +184,16 @@ words=(reput ta) CURRENT=2; _reput_completion
 
 
 def test_bash_completes() -> None:
-    """Commands, those below one, and options."""
-    assert shell("bash", "--norc", "-c", BASH) == ["tail", "table", "history", "--broker-conf"]
+    """Commands, those below one, options, words that one takes, and names of settings."""
+    found = ["tail", "table", "history", "--broker-conf", "consumequeue", "index", "table", "json", "onDamage="]
+    assert shell("bash", "--norc", "-c", BASH) == found
 
 
 def test_zsh_completes() -> None:
-    """With the first line of each command's help."""
+    """With the first line of each command's help, whole."""
     found = " ".join(shell("zsh", "-f", "-c", ZSH))
-    assert '"tail":"' in found
-    assert '"table":"' in found
+    assert '"tail":"Keep queues, index and table in step with a commitlog."' in found
+    assert '"table":"Describe, maintain and repair a message table."' in found
     assert '"query":"' not in found
 
 

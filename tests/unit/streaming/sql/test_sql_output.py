@@ -91,6 +91,19 @@ def test_text_of_producers_is_harmless(value: object) -> None:
         assert written(rows, "csv") == f"{HOSTILE}\n{HOSTILE}\n"
 
 
+def test_a_terminal_has_numbers_on_the_right() -> None:
+    """Counts have separators, also in blocks; offsets, which are copied into options, have none, and a file has none."""
+    rows = Rows(["topic", "messages", "queue_offset"], ("A", 1234567, 7654321), ("B", None, 1))
+    assert written(rows, "table").splitlines()[3:5] == [
+        "│ A     │ 1,234,567 │      7654321 │",
+        "│ B     │      NULL │            1 │",
+    ]
+    assert "  messages     | 1,234,567\n" in written(rows, "table", width=20)
+    assert "│ A     │ 1234567  │ 7654321      │\n" in written(rows, "table", terminal=False)
+    total = Rows(["count_star()", "x"], (12345, 0.5), (1, 10.25))
+    assert "│       12,345 │   0.5 │" in written(total, "table")
+
+
 def test_csv_safe_makes_formulas_text() -> None:
     """Texts that a spreadsheet would compute get an apostrophe; numbers, also as text, stay what they are."""
     texts = ("=1+1", "+a", "-b", "@x", "\tx", "\rx", "\uff1dx")
