@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import unicodedata
 from collections.abc import Callable
+from contextvars import ContextVar
 
 # Control (C0, DEL, C1), format (bidirectional marks, zero width), surrogates, line and paragraph separators.
 _UNSAFE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
@@ -22,8 +23,14 @@ def lines_of(text: str) -> list[str]:
     return [line for line in text.split("\n") if line.strip()]
 
 
-def counted(count: int, one: str, many: str | None = None, form: str = "") -> str:
-    """A number with its noun, as `1 message` or `2 messages`; `form` is the number's, ``,`` for one with commas."""
+#: The form of the numbers of `counted`: ``,`` separates thousands, as people read them on a terminal.
+NUMBER_FORM: ContextVar[str] = ContextVar("NUMBER_FORM", default="")
+
+
+def counted(count: int, one: str, many: str | None = None, form: str | None = None) -> str:
+    """A number with its noun, as `1 message` or `2 messages`; `form` is the number's, `NUMBER_FORM` if it is None."""
+    if form is None:
+        form = NUMBER_FORM.get()
     if many is None:
         ending = "es" if one.endswith(("ch", "x", "s")) else "s"
         many = f"{one[:-1]}ies" if one.endswith("ry") else f"{one}{ending}"

@@ -18,6 +18,7 @@ import typer
 from typer.core import TyperCommand
 
 import reput
+from reput.source.printable import NUMBER_FORM
 from reput.source.system import PROCESSES, READING, SPARK, check_limits
 from reput.streaming.cli.log_lines import LogFormat, LogLines, log_to_standard_error, write_error
 from reput.streaming.cli.usage import Group, GroupBelow, WholeLine
@@ -50,12 +51,15 @@ class _Command(WholeLine, TyperCommand):
         """Run the command."""
         is_json = ctx.params.get("as_json", False) or ctx.params.get("output_format") == _JSON_FORMAT
         before, lines_before = _is_read_by_program.set(is_json), _lines.set(None)
+        for_people = not is_json and ctx.info_name != _SERVICE and _is_terminal()
+        form_before = NUMBER_FORM.set("," if for_people else "")
         result: list[Any] = []
         try:
             run_or_fail(lambda: result.append(super(_Command, self).invoke(ctx)))
         except InterruptedBySignal as stopped:
             raise InterruptedBySignal(_log_lines().stopped) from stopped
         finally:
+            NUMBER_FORM.reset(form_before)
             _lines.reset(lines_before)
             _is_read_by_program.reset(before)
         if result and result[0]:
@@ -151,6 +155,8 @@ app = Application(
     rich_markup_mode=None,
 )
 _JSON_FORMAT = "json"
+# A command that runs for years, and keeps files of what it says.
+_SERVICE = "tail"
 # Whether the command prints JSON: then its error is JSON, too.
 _is_read_by_program: ContextVar[bool] = ContextVar("is_read_by_program", default=False)
 # What makes the lines of the command's log, once the log is set up.
@@ -203,9 +209,14 @@ def _is_unread(error: BaseException) -> bool:
     return False
 
 
+def _is_terminal() -> bool:
+    """Return whether a person reads standard output."""
+    return sys.stdout.isatty()
+
+
 def verdict(words: str, *, is_good: bool) -> str:
     """Return words that are green or red on a terminal, unless NO_COLOR is set (no-color.org)."""
-    if not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+    if not _is_terminal() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return words
     return typer.style(words, fg="green" if is_good else "red", bold=True)
 

@@ -80,8 +80,9 @@ class RebuildReport:
         """The report as a few lines for people."""
         phases = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in self.seconds.items() if name != "all")
         made = f"rebuilt [{self.start}, {self.end}): {counted(self.messages, 'message')}, {counted(self.keys, 'key')}"
+        per_second = f"{counted(round(self.messages_per_second), 'message')}/s"
         lines = [
-            f"{made} in {self.seconds['all']:.1f} s, {self.messages_per_second:.0f} messages/s without the start-up",
+            f"{made} in {self.seconds['all']:.1f} s, {per_second} without the start-up",
             (
                 f"{counted(self.queues, 'queue')} in {counted(self.queue_files, 'file')}, "
                 f"{counted(self.index_files, 'index file')}; {phases}"

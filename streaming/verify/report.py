@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from typing import Final
 
 from rich.console import Console
 from rich.markup import escape
@@ -44,6 +45,18 @@ def as_json(report: VerifyReport) -> str:
     )
 
 
+# What was compared, one and several of it.
+_ONE: Final = {
+    "messages": "message",
+    "queues": "queue",
+    "entries": "entry",
+    "files": "file",
+    "keys": "key",
+    "rows": "row",
+    "columns": "column",
+}
+
+
 def print_report(report: VerifyReport, console: Console) -> None:
     """Print the report for people."""
     if report.holder is not None:
@@ -68,7 +81,7 @@ def print_report(report: VerifyReport, console: Console) -> None:
 
 
 def _line(section: StoreSection) -> str:
-    compared = ", ".join(f"{count} {what}" for what, count in section.compared.items())
+    compared = ", ".join(counted(count, _ONE.get(what, what), what) for what, count in section.compared.items())
     found = section.findings.differences
     verdict = f"[red]{_counts(section.findings.counts.items())}[/red]" if found else "[green]agrees[/green]"
     notes = _counts(section.findings.notes.items())

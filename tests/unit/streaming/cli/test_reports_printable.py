@@ -50,6 +50,7 @@ def test_verify() -> None:
     out = io.StringIO()
     verify_report.print_report(told, Console(file=out, width=500))
     assert out.getvalue().count("T\\x1b]0;x") == 2
+    assert "queues     1 queue: 1 size\n" in out.getvalue()
     assert is_harmless(out.getvalue())
     assert is_harmless(verify_report.as_json(told))
 

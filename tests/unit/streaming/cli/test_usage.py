@@ -13,9 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer.testing
 from support.command_line import APPLICATION, command_of, invoke, option_names
 
-from reput.streaming.cli.app import verdict
+from reput.source.printable import counted
+from reput.streaming.cli.app import Application, verdict
+from reput.streaming.cli.options import Json
 from reput.streaming.cli.usage import SECTIONS
 
 BIN = Path(sys.executable).parent
@@ -213,3 +216,25 @@ def test_a_verdict_has_a_colour_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -
     assert len({good, bad, "5.5.0 starts"}) == 3
     monkeypatch.setenv("NO_COLOR", "1")
     assert verdict("5.5.0 starts", is_good=True) == "5.5.0 starts"
+
+
+def test_numbers_on_a_terminal_have_separators(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a person reads them: not in JSON, not in a pipe, and not from a tail, which keeps what it says in files."""
+    some = Application()
+
+    @some.command("verify")
+    def verify(as_json: Json = False) -> None:
+        typer.echo(counted(12345, "message"))
+
+    @some.command("tail")
+    def tail(as_json: Json = False) -> None:
+        typer.echo(counted(12345, "message"))
+
+    def said(*words: str) -> str:
+        return typer.testing.CliRunner().invoke(some, words).output.strip()
+
+    assert said("verify") == "12345 messages"
+    monkeypatch.setattr("reput.streaming.cli.app._is_terminal", lambda: True)
+    assert said("verify") == "12,345 messages"
+    assert said("tail") == said("verify", "--json") == "12345 messages"
+    assert counted(12345, "message") == "12345 messages"

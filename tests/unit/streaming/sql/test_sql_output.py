@@ -92,7 +92,7 @@ def test_text_of_producers_is_harmless(value: object) -> None:
 
 
 def test_a_terminal_has_numbers_on_the_right() -> None:
-    """Counts have separators, also in blocks; offsets, which are copied into options, have none, and a file has none."""
+    """Counts have separators, also in blocks; offsets, which are copied into options, have none, nor has a file."""
     rows = Rows(["topic", "messages", "queue_offset"], ("A", 1234567, 7654321), ("B", None, 1))
     assert written(rows, "table").splitlines()[3:5] == [
         "│ A     │ 1,234,567 │      7654321 │",
