@@ -34,15 +34,15 @@ def report(
 
     The page is a single file, for readers who have never seen reput.
     """
-    from reput.streaming.config.pipeline import load_sql_options  # noqa: PLC0415
-    from reput.streaming.report.selection import Selection  # noqa: PLC0415
-    from reput.streaming.report.table_report import write_report  # noqa: PLC0415
-
     if title is not None and not title.strip():
         raise OptionError("--title is empty")
-    options, _ = load_sql_options(settings.config, settings.option or [])
-    selection = Selection(topic, *period.bounds)
-    wanted = None if at is None else version_or_time(at)
-    with working("reading the table"):
+    with working("reading the table"):  # before deltalake is loaded, which has a thread of its own
+        from reput.streaming.config.pipeline import load_sql_options  # noqa: PLC0415
+        from reput.streaming.report.selection import Selection  # noqa: PLC0415
+        from reput.streaming.report.table_report import write_report  # noqa: PLC0415
+
+        options, _ = load_sql_options(settings.config, settings.option or [])
+        selection = Selection(topic, *period.bounds)
+        wanted = None if at is None else version_or_time(at)
         told = write_report(table, html, selection, at=wanted, title=title, output=output, options=options)
     typer.echo(json.dumps({"html": str(html), "report": told}) if as_json else printable(told))

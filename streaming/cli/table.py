@@ -12,6 +12,7 @@ from reput.streaming.cli.options import Config, DryRun, Json, Table
 from reput.streaming.process.standard_streams import terminal_width
 from reput.streaming.process.working import working
 
+# `working` begins before a command's modules are loaded: beside a thread such as deltalake's it would show nothing.
 table = app.group("table", "Describe, maintain and repair a message table.", no_args_is_help=True)
 
 _LEFT = 1
@@ -65,11 +66,11 @@ def optimize(table: Table, broker: Broker = None, as_json: Json = False) -> None
 
     A running tail does the same, a little at a time. This command ends when nothing is left to merge or sort.
     """
-    from reput.streaming.table import report  # noqa: PLC0415
-    from reput.streaming.table import upkeep as merging  # noqa: PLC0415
-
     set_up_logging()
     with working("merging and sorting files"):
+        from reput.streaming.table import report  # noqa: PLC0415
+        from reput.streaming.table import upkeep as merging  # noqa: PLC0415
+
         done = merging.optimize(table, broker)
     typer.echo(report.as_json(done) if as_json else report.optimize_text(done))
 
@@ -92,10 +93,10 @@ def vacuum(
     Also removes files that interrupted writers left. Files that reput did not write stay, unless a commit removed them.
     A tail may keep the table meanwhile.
     """
-    from reput.streaming.table import report  # noqa: PLC0415
-    from reput.streaming.table import upkeep as cleaning  # noqa: PLC0415
-
     with working("looking for files that no version needs"):
+        from reput.streaming.table import report  # noqa: PLC0415
+        from reput.streaming.table import upkeep as cleaning  # noqa: PLC0415
+
         done = cleaning.vacuum(table, keep_versions, dry_run=dry_run)
     typer.echo(report.as_json(done) if as_json else report.vacuum_text(done, dry_run=dry_run))
 
@@ -106,10 +107,10 @@ def repair(table: Table, as_json: Json = False) -> None:
 
     The new checkpoint is made from the commits.
     """
-    from reput.streaming.table import report  # noqa: PLC0415
-    from reput.streaming.table import upkeep as repairing  # noqa: PLC0415
-
     with working("reading the table's log"):
+        from reput.streaming.table import report  # noqa: PLC0415
+        from reput.streaming.table import upkeep as repairing  # noqa: PLC0415
+
         done = repairing.repair(table)
     typer.echo(report.as_json(done) if as_json else report.repair_text(done))
 
@@ -126,15 +127,14 @@ def expire(
 
     A running tail does the same, a little at a time. Older versions of the table keep the rows until they are removed.
     """
-    from reput.streaming.config.pipeline import load_table_options  # noqa: PLC0415
-    from reput.streaming.table import expire as expiring  # noqa: PLC0415
-    from reput.streaming.table import report  # noqa: PLC0415
-
     set_up_logging()
-
-    retention = load_table_options(settings.config, settings.option or ())
-    carry_out = expiring.plan if dry_run else expiring.expire
     with working("looking for expired rows" if dry_run else "removing expired rows"):
+        from reput.streaming.config.pipeline import load_table_options  # noqa: PLC0415
+        from reput.streaming.table import expire as expiring  # noqa: PLC0415
+        from reput.streaming.table import report  # noqa: PLC0415
+
+        retention = load_table_options(settings.config, settings.option or ())
+        carry_out = expiring.plan if dry_run else expiring.expire
         done = carry_out(table, retention, broker)
     typer.echo(report.as_json(done) if as_json else report.expiry_text(done, dry_run=dry_run))
 
@@ -156,19 +156,22 @@ def forget(
 
     Topics, keys and ids may be repeated. The exit code is 1 if a file still has such rows, or cannot be read.
     """
-    from reput.sinks.table.forgotten import ForgetRequest  # noqa: PLC0415
-    from reput.streaming.table import forget as forgetting  # noqa: PLC0415
-    from reput.streaming.table import report  # noqa: PLC0415
-
     set_up_logging()
-    request = ForgetRequest(topic or (), key or (), uniq_key or (), msg_id or (), broker)
-    forgetting.checked(request)
-    if not yes:
-        with working("looking for rows"):
+    with working("removing rows" if yes else "looking for rows"):
+        from reput.sinks.table.forgotten import ForgetRequest  # noqa: PLC0415
+        from reput.streaming.table import forget as forgetting  # noqa: PLC0415
+        from reput.streaming.table import report  # noqa: PLC0415
+
+        request = ForgetRequest(topic or (), key or (), uniq_key or (), msg_id or (), broker)
+        forgetting.checked(request)
+        if yes:
+            done = forgetting.forget(table, request)
+            told, code = (
+                report.as_json(done) if as_json else report.forgotten_text(done),
+                0 if done.left.is_clean else _LEFT,
+            )
+        else:
             plan = forgetting.plan(table, request)
-        typer.echo(report.as_json(plan) if as_json else report.plan_text(plan))
-        return 0
-    with working("removing rows"):
-        done = forgetting.forget(table, request)
-    typer.echo(report.as_json(done) if as_json else report.forgotten_text(done))
-    return 0 if done.left.is_clean else _LEFT
+            told, code = report.as_json(plan) if as_json else report.plan_text(plan), 0
+    typer.echo(told)
+    return code

@@ -7,6 +7,8 @@ import pty
 import subprocess
 import sys
 
+import pytest
+
 CODE = """
 import os, time
 from reput.streaming.process.working import done, expect, working
@@ -56,3 +58,32 @@ def test_a_line_of_the_log_takes_its_place() -> None:
     code = CODE.replace("time.sleep(0.5)", "time.sleep(0.2); write_error('found'); time.sleep(0.2)")
     shown = on_terminal(f"from reput.streaming.cli.log_lines import write_error\n{code}")
     assert "\r\x1b[Kfound\r\n\rcomparing" in shown
+
+
+ENTERED = """
+import os, sys
+from reput.streaming.process import working
+def has_cursor():
+    os.write(2, b"threads: %d" % len(os.listdir("/proc/self/task")))
+    os._exit(0)
+working.has_cursor = has_cursor
+from reput.streaming.cli import main
+main.run()
+"""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "report --table missing --html page.html",
+        "table optimize --table missing",
+        "table vacuum --table missing",
+        "table repair --table missing",
+        "table expire --table missing",
+        "table forget --table missing --key k",
+    ],
+)
+def test_the_line_comes_before_libraries_with_threads(command: str) -> None:
+    """deltalake, which has one, is loaded later: beside other threads no line would be shown."""
+    code = f"import sys; sys.argv = ['reput', *{command.split()}]{ENTERED}"
+    assert on_terminal(code) == "threads: 1"
