@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from contextvars import copy_context
 from typing import TypeVar
 
@@ -26,53 +27,56 @@ def worth_a_wave(least_bytes: int, sinks: Iterable[object]) -> int:
 
 
 class Waves:
-    """Writes what is read in log order, one wave after the other, while the caller reads more.
+    """Ranges on their way from one read of the log to the sinks: each comes when it is read, and goes with a wave.
 
-    All methods are for one thread, which reads; `write` and what is left `behind` run in others, never two at once.
+    One thread reads. Its tasks call `put` with the ranges that they have read. A second thread iterates, and writes
+    each wave before it asks for the next one (`written_beside`).
     """
 
-    def __init__(self, write: OnRange, bytes_a_wave: Callable[[], int], stops: Collection[int] = ()) -> None:
-        """`write` is called with consecutive ranges, joined, of at least `bytes_a_wave` then.
+    def __init__(self, start: int, bytes_a_wave: Callable[[], int], stops: Collection[int] = ()) -> None:
+        """The first wave begins at the physical offset `start`; a wave has at least `bytes_a_wave` of that moment.
 
         A wave that reaches one of the physical offsets `stops`, where ranges end, ends there and may have less.
         """
-        self._write = write
         self._bytes_a_wave = bytes_a_wave
         self._stops = stops
-        self._behind: Future[None] | None = None
         # What follows is the reader's and the writer's, and changes with `_changed` held: the ranges that have come and
         # belong to no wave yet, by their starts; where the last wave has ended; up to where the reader waits for waves,
         # however small; whether it reads on, and whether another wave may be written.
         self._changed = threading.Condition()
         self._waiting: dict[int, RangeEffects] = {}
-        self._end = self._wanted = 0
-        self._is_reading = self._goes_on = False
-
-    @property
-    def is_writing(self) -> bool:
-        """Whether what was left behind is not done yet; what has failed is done."""
-        return self._behind is not None and not self._behind.done()
-
-    def during(self, start: int, read: Callable[[OnRange], list[RangeEffects]]) -> list[RangeEffects]:
-        """What `read` returns, in log order, but for the ranges that were written meanwhile, from `start` on.
-
-        `read` may call what it is given with the ranges that have been read, from any thread, in any order, and more
-        than once with one of them. On return nothing is written any more; an error of that, or of what was left behind
-        before, is raised.
-        """
-        behind, self._behind = self._behind, None
-        self._waiting.clear()
         self._end = self._wanted = start
-        self._is_reading = self._goes_on = True
-        writing = _beside(lambda: self._write_waves(behind))
+        self._is_reading = self._is_written = True
+
+    def put(self, read: RangeEffects) -> None:
+        """Add a range that was read: from any thread, in any order, and perhaps more than once."""
+        with self._changed:
+            if self._is_reading:  # else it is no news any more
+                self._waiting[read.start] = read
+                self._changed.notify_all()
+
+    def __iter__(self) -> Iterator[RangeEffects]:
+        """Each wave when it has come: consecutive ranges, joined; the end comes when nothing is read any more."""
+        while ranges := self._next_wave():
+            yield RangeEffects.join(ranges)
+            with self._changed:
+                self._end = ranges[-1].end
+                self._changed.notify_all()
+
+    @contextmanager
+    def written_beside(self, write: Callable[[], None]) -> Iterator[None]:
+        """Read in the body of a ``with`` block while `write`, which iterates, runs in a thread of its own.
+
+        When the block is left nothing is written any more; an error of `write` is raised then.
+        """
+        writing = beside(lambda: self._write(write))
         try:
-            results = read(self._on_range)
+            yield
         finally:
             with self._changed:
                 self._is_reading = False
                 self._changed.notify_all()
             writing.result()
-        return [each for each in results if each.end > self._end]
 
     def wait_for(self, end: int) -> bool:
         """Wait, while reading, until all before the physical offset `end` is written; False if that has failed.
@@ -83,40 +87,20 @@ class Waves:
             self._wanted = end
             self._changed.notify_all()
             # In one long wait, a Ctrl-C that comes just before would be seen only at the end.
-            while self._goes_on and self._end < end:
+            while self._is_written and self._end < end:
                 self._changed.wait(_SIGNALS_SEEN_WITHIN_S)
             return self._end >= end
 
-    def leave_behind(self, work: Callable[[], None]) -> None:
-        """Begin `work`, which writes the rest of what was read, and return at once; before, all else is written."""
-        self.settle()
-        self._behind = _beside(work)
+    def rest_of(self, results: Sequence[RangeEffects]) -> list[RangeEffects]:
+        """Those of `results` that no wave had."""
+        return [each for each in results if each.end > self._end]
 
-    def settle(self) -> None:
-        """Wait until what was left behind is written; its error is raised, once."""
-        behind, self._behind = self._behind, None
-        if behind is not None:
-            behind.result()
-
-    def _on_range(self, read: RangeEffects) -> None:
-        with self._changed:
-            if self._is_reading:  # else it is no news any more
-                self._waiting[read.start] = read
-                self._changed.notify_all()
-
-    def _write_waves(self, behind: Future[None] | None) -> None:
-        """Write what comes, when what was left `behind` is written, until nothing is read any more."""
+    def _write(self, write: Callable[[], None]) -> None:
         try:
-            if behind is not None:
-                behind.result()
-            while wave := self._next_wave():
-                self._write(RangeEffects.join(wave))
-                with self._changed:
-                    self._end = wave[-1].end
-                    self._changed.notify_all()
+            write()
         finally:
             with self._changed:
-                self._goes_on = False
+                self._is_written = False
                 self._changed.notify_all()
 
     def _next_wave(self) -> list[RangeEffects]:
@@ -148,7 +132,7 @@ class Waves:
         return wave
 
 
-def _beside(work: Callable[[], _Result]) -> Future[_Result]:
+def beside(work: Callable[[], _Result]) -> Future[_Result]:
     """Run `work` in a thread of its own, which ends with it."""
     pool = ThreadPoolExecutor(1, "reput-waves")
     try:

@@ -15,6 +15,9 @@ from reput.sinks.table.storage import LOG, table_storage
 from reput.source.errors import OutputError
 from reput.source.printable import printable
 
+#: What a tail keeps: queues with index, and the message table. So are their queries and Spark's checkpoints called.
+LOGIC, TABLE = "logic", "table"
+
 
 @dataclass(frozen=True)
 class OutputPaths:

@@ -17,11 +17,9 @@ from reput.source.errors import OutputError
 from reput.source.format_version import check_format
 from reput.source.log.log_reader import LogReader
 from reput.source.printable import lines_of
+from reput.streaming.output.paths import LOGIC
 from reput.streaming.process.run_directory import run_directory
 
-# The names of the two queries and of their checkpoints' directories.
-LOGIC = "logic"
-TABLE = "table"
 SPARK_CHECKPOINT_OF_LOGIC = (REPUT, SPARK_CHECKPOINT, LOGIC)
 
 _log = logging.getLogger("reput")

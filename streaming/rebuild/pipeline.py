@@ -193,8 +193,9 @@ class RebuildPipeline:
         # A stretch and a wave end where a sink ends that is ahead of others: queues and index take a wave whole or not.
         # A table may end inside a range that has been damaged since, or is one damaged range under this onDamage.
         stops = {aligned(self._log, sink.end_offset) for writer in self._writers for sink in writer.sinks} | {end}
-        waves = Waves(self._write, self._worth_a_wave, stops)
-        waves.during(start, lambda on_range: self._read_all(start, end, stops, waves, on_range))
+        waves = Waves(start, self._worth_a_wave, stops)
+        with waves.written_beside(lambda: self._write_all(waves)):
+            self._read_all(start, end, stops, waves)
         for writer in self._writers:
             writer.finish()
 
@@ -210,10 +211,8 @@ class RebuildPipeline:
                 sink.pass_over(start)
         self._progress.on_missing(end, start)
 
-    def _read_all(
-        self, start: int, end: int, stops: Collection[int], waves: Waves, on_range: OnRange
-    ) -> list[RangeEffects]:
-        """Read `[start, end)`, and wait until it is written: no range of it is left.
+    def _read_all(self, start: int, end: int, stops: Collection[int], waves: Waves) -> None:
+        """Read `[start, end)`, and wait until it is written.
 
         If the end of a stretch is known early, the next is begun at once: cores that run out of ranges of the one read
         ranges of the other.
@@ -222,7 +221,7 @@ class RebuildPipeline:
         begin: int | None = start
         while begin != end or reads:
             while begin is not None and begin < end and len(reads) < _READ_AT_ONCE:
-                reads.append(self._read(begin, min(stop for stop in stops if begin < stop <= end), on_range))
+                reads.append(self._read(begin, min(stop for stop in stops if begin < stop <= end), waves.put))
                 begin = reads[-1].end
             began = time.monotonic()
             results = reads.popleft().results()
@@ -232,7 +231,10 @@ class RebuildPipeline:
             if not waves.wait_for(results[0].start):
                 break
         waves.wait_for(end)
-        return []
+
+    def _write_all(self, waves: Waves) -> None:
+        for wave in waves:
+            self._write(wave)
 
     def _worth_a_wave(self) -> int:
         sinks = [sink for writer in self._writers for sink in writer.sinks]

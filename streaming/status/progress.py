@@ -22,7 +22,7 @@ from reput.sinks.table.upkeep import UpkeepDone
 from reput.source.errors import ReputError
 from reput.source.printable import counted
 from reput.streaming.output.log_end import LogEnd
-from reput.streaming.output.spark_checkpoint import LOGIC, TABLE
+from reput.streaming.output.paths import LOGIC, TABLE
 from reput.streaming.process.allowance import Allowance
 from reput.streaming.process.failures import failure_of, one_line
 from reput.streaming.process.interruption import is_set_within

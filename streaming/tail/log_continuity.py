@@ -14,7 +14,6 @@ from reput.source.log.log_reader import LogReader, rewound
 from reput.streaming.effects.range_task import RangeEffects
 
 _log = logging.getLogger("reput")
-Job = Callable[[DataFrame], list[RangeEffects]]
 # A record that is being written looks like a bad one for a moment.
 _STANDS_S = 5.0
 
@@ -44,29 +43,28 @@ class LogContinuity:
             if found != known:
                 raise rewound(known, found, self._name)
 
-    def results(
-        self, ranges: DataFrame, job: Job, records: Callable[[], Iterable[RecordFingerprint | None]]
-    ) -> list[RangeEffects]:
-        """The result of `job` for the batch's ranges, or with ``failOnDataLoss=false`` for those that did not expire.
+    def left_after(self, error: Exception, ranges: DataFrame, records: Iterable[RecordFingerprint | None]) -> DataFrame:
+        """The ranges of a batch that are left to be read after `error`: with ``failOnDataLoss=false`` some expired.
 
-        `records` gives the sinks' last ones of the moment: a failure may only mean that the log was cut.
+        Raises
+        ------
+        CommitLogRewoundError, TransientError
+            The log was cut, or is away. `records` are the sinks' last ones.
+        Exception
+            The error itself: reading fewer ranges would not help.
         """
-        while True:
-            try:
-                return job(ranges)
-            except Exception as error:
-                self.check(records())
-                self._check_reached(ranges, error)
-                left = self._left_of(ranges, error)
-                if left is None:
-                    raise
-                ranges = left
-
-    def _check_reached(self, ranges: DataFrame, error: Exception) -> None:
-        """Raise TransientError if a bad record may be due to a cut: it was valid when the batch was planned."""
-        if isinstance(error, CorruptRecordError):
+        self.check(records)
+        if isinstance(error, CorruptRecordError):  # a cut may have made it: it was valid when the batch was planned
             rows = ranges.collect()
             self.check_reaches(min(row["start"] for row in rows), max(row["end"] for row in rows))
+        if self._fail_on_data_loss or not isinstance(error, DataLossError):
+            raise error
+        self._log.look_anew()
+        rows, queue = ranges.collect(), self._log.queue()
+        left = [row for row in rows if queue.find(row["start"]) is not None]
+        if len(left) == len(rows):
+            raise error
+        return ranges.sparkSession.createDataFrame(left, ranges.schema)
 
     def check_reaches(self, start: int, stop: int) -> None:
         """Check that the log's records still lead from `start` to `stop`, the end of a batch that was planned.
@@ -85,15 +83,6 @@ class LogContinuity:
                 advice="nothing behind that end was written: start the same command again",
                 physical_offset=end,
             )
-
-    def _left_of(self, ranges: DataFrame, error: Exception) -> DataFrame | None:
-        """The ranges whose segments still exist; None if reading only those would not help after `error`."""
-        if self._fail_on_data_loss or not isinstance(error, DataLossError):
-            return None
-        self._log.look_anew()
-        rows, queue = ranges.collect(), self._log.queue()
-        left = [row for row in rows if queue.find(row["start"]) is not None]
-        return None if len(left) == len(rows) else ranges.sparkSession.createDataFrame(left, ranges.schema)
 
     def rows_of(self, results: Sequence[RangeEffects]) -> list[RangeEffects]:
         """The results (at least one, in log order) joined, except where records between two of them have expired.
@@ -119,11 +108,11 @@ class LogContinuity:
         """Whether all of `[end_offset, start)` has expired from the log and may be passed over."""
         return end_offset < start <= self.next_available(end_offset)
 
-    def report_expired(self, end_offset: int, start: int) -> None:
-        """Warn that the query passes over `[end_offset, start)`."""
+    def report_expired(self, name: str, end_offset: int, start: int) -> None:
+        """Warn that what is kept as `name` goes on without `[end_offset, start)`."""
         _log.warning(
             "%s ends at %d and the log goes on at %d: %d bytes between expired unread; going on without them",
-            self._name,
+            name,
             end_offset,
             start,
             start - end_offset,

@@ -1,154 +1,303 @@
-"""What a query does with a micro-batch, and whom it tells; ``logic_dispatch`` and ``table_dispatch`` do it."""
+"""What a query does with a micro-batch: read its ranges, check the log, write wave by wave, report, tidy.
+
+This is what ``doReput`` does for one read. A query keeps queues and index (`logic`), the message table (`table`), or
+both by the same read of the log.
+"""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
+import time
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
 
 from pyspark.sql import DataFrame
 
+from reput.sinks.anomalies import NO_ANOMALIES
+from reput.sinks.dispatch.arrival import ArrivalListener
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.quarantine import EXPIRED, count_causes
+from reput.source.log.log_reader import LogReader
 from reput.streaming.config.master import processes_of
 from reput.streaming.config.pipeline import PipelineConfig
-from reput.streaming.output.spark_checkpoint import TABLE
-from reput.streaming.process.work_of_thread import at_work_for
+from reput.streaming.effects.range_task import RangeEffects, RangeTask
+from reput.streaming.effects.waves import Waves, beside, worth_a_wave
+from reput.streaming.effects.write_step import WriteStep
+from reput.streaming.output.paths import LOGIC, TABLE, OutputPaths
 from reput.streaming.status.batch_report import BatchReport
-
-#: Is told of each batch that was written.
-Report = Callable[[BatchReport], None]
-#: Is told a query and the physical offset before which it has read everything.
-OnRead = Callable[[str, int], None]
-
-
-def ignored(_query: str, _end: int) -> None:
-    """Tell nobody how far a query has read."""
+from reput.streaming.status.progress import ProgressReporter
+from reput.streaming.tail import batch_reading
+from reput.streaming.tail.batch_reading import SmallBatches
+from reput.streaming.tail.batch_upkeep import SECONDS_AT_END, BatchUpkeep
+from reput.streaming.tail.clean_consume_queue import CleanConsumeQueueService
+from reput.streaming.tail.log_continuity import LogContinuity
+from reput.streaming.tail.logic_output import LogicOutput
 
 
-class Dispatch(Protocol):
-    """What a query does with a micro-batch, and how far its sinks are."""
+class Dispatch:
+    """What one query does with its micro-batches, and how far its sinks are.
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """What it keeps, LOGIC or TABLE or both; the first is the query's name."""
+    Attributes
+    ----------
+    names
+        What it keeps, LOGIC or TABLE or both; the first is the query's name.
+    log
+        The query's own reader of the log, since queries run side by side.
+    small
+        Knows the batches that are read in this process.
+    """
+
+    def __init__(
+        self,
+        config: PipelineConfig,
+        paths: OutputPaths,
+        reporter: ProgressReporter,
+        log: LogReader,
+        step: WriteStep,
+        files: Sequence[DurableFiles],
+        *,
+        topics: LogicOutput | None = None,
+        clean: CleanConsumeQueueService | None = None,
+        upkeep: BatchUpkeep | None = None,
+        on_arrival: ArrivalListener | None = None,
+    ) -> None:
+        """`files` are those of the sinks of `step`, which are recovered.
+
+        `topics` has the queues and the index of `step`, and follows the store's topics; `clean` removes what expires of
+        these; both are None if only the table is kept. `upkeep` is None if no table is tidied. `on_arrival` is called
+        with each batch's arrivals once they are durable, and again if the batch is replayed.
+        """
+        self.names = tuple(step.ends)
+        self.log = log
+        self.small = SmallBatches(paths.checkpoint_of(self.names[0]), log)
+        self._step = step
+        self._continuity = LogContinuity(self.names[0], log, fail_on_data_loss=config.source.fail_on_data_loss)
+        self._reporter = reporter
+        self._files = files
+        self._bytes_a_wave = BatchSizes.of(config, self.names).bytes_a_wave
+        self._topics = topics
+        self._clean = clean
+        self._upkeep = upkeep
+        self._on_arrival = on_arrival
+        # The end of a large micro-batch, which is written while Spark goes on to the next one.
+        self._ending: Future[None] | None = None
+        # Up to here all was written, or was left to be written.
+        self._handed_on = 0
+        self._is_swept = True
+        # How often, and how much, was passed over since the last report, by what is kept.
+        self._passed_over: Counter[str] = Counter()
+        self._expired_bytes: Counter[str] = Counter()
+        # What has been written of one micro-batch, by what is kept, and when the last of it was durable.
+        self._reports: dict[str, BatchReport] = {}
+        self._written_at = 0.0
 
     @property
     def end_offset(self) -> int:
         """Every sink has the effect of every record before this physical offset."""
+        return min(self._step.ends.values())
 
     @property
     def is_writing(self) -> bool:
         """Whether effects of the last batch are still written, and nothing has failed yet."""
+        return self._ending is not None and not self._ending.done()
 
     def __call__(self, ranges: DataFrame, batch_id: int) -> None:
-        """Process the batch's ranges; the effects are durable when `settle` returns.
+        """Process the batch's ranges, which are read once; the effects are durable when `settle` returns.
 
-        The batch id serves to look up what Spark planned, never to know what is done.
+        The last wave of a large batch is written while Spark goes on to the next one. The batch id serves to look up
+        what Spark planned, never to know what is done.
         """
+        if not self.is_writing:
+            self._written_at = time.monotonic()
+        self._follow_topics()
+        try:
+            rest, may_wait = self._read(ranges, batch_id)
+        except BaseException:
+            self._end_badly()
+            raise
+        if may_wait:
+            self._ending = beside(partial(self._end_batch, rest))
+        else:
+            self._end_batch(rest)
+
+    # --- read ---------------------------------------------------------------------------------------------------------
+
+    def _read(self, ranges: DataFrame, batch_id: int) -> tuple[list[RangeEffects], bool]:
+        """Read the ranges: in this process if they are small, else by a job, whose waves are written meanwhile.
+
+        Returns what is left to be written, and whether Spark may go on before that is done. With
+        ``failOnDataLoss=false`` ranges that expired before they were read are left out.
+        """
+        task, planned = self._step.task, ranges
+        while True:
+            try:
+                read = batch_reading.read_here(self.small, batch_id, task) if ranges is planned else None
+                if read is None:
+                    return self._read_by_job(ranges, task)
+                self._wait_for_ending()
+            except Exception as error:  # noqa: BLE001  raised again where reading what is left does not help
+                ranges = self._continuity.left_after(error, ranges, self._step.last_records)
+            else:
+                return read, False
+
+    def _read_by_job(self, ranges: DataFrame, task: RangeTask) -> tuple[list[RangeEffects], bool]:
+        if LOGIC not in self.names:  # each wave would be a commit
+            return batch_reading.read_ranges(ranges, task), False
+        self._is_swept = False
+        start = max(self.end_offset, self._handed_on)
+        waves = Waves(start, lambda: worth_a_wave(self._bytes_a_wave, self._step.sinks))
+        # A batch that follows a live log has smaller ranges: nothing is gained by hearing of them early.
+        least_bytes = self._bytes_a_wave // 16
+        with waves.written_beside(partial(self._write_waves, waves)):
+            read = batch_reading.read_announced(ranges, task, waves.put, least_bytes)
+        rest = waves.rest_of(read)
+        if rest:
+            self._handed_on = rest[-1].end
+        return rest, bool(rest)
+
+    # --- check and write ----------------------------------------------------------------------------------------------
+
+    def _write_waves(self, waves: Waves) -> None:
+        """Wait for the end of the batch before, then write this one's waves while it is read."""
+        self._wait_for_ending()
+        for wave in waves:
+            self._continuity.check(self._step.last_records)
+            self._write(wave, more_follow=True)
+
+    def _end_batch(self, rest: Sequence[RangeEffects]) -> None:
+        """Write what is left of a micro-batch when its ranges have been read; report the whole of it, and tidy."""
+        try:
+            if rest:
+                self._continuity.check(self._step.last_records)
+                for each in self._continuity.rows_of(rest):
+                    self._write(each)
+            elif not self._reports:  # nothing of the batch is left in the log
+                self._pass_over(self._continuity.next_available(self.end_offset))
+            self._step.complete()
+        except BaseException:
+            self._end_badly()
+            raise
+        self._report()
+        self._tidy(sum(each.end - each.start for each in rest))
+
+    def _write(self, read: RangeEffects, *, more_follow: bool = False) -> None:
+        """Write the effects of consecutive ranges, durably, and note it for the batch's report."""
+        read_at = time.monotonic()
+        for name in self.names:
+            self._reporter.state.on_read(name, read.end)
+        self._pass_over(read.start)
+        done = self._step.write(read, more_follow=more_follow)
+        now = time.monotonic()
+        phases = {"read": read_at - self._written_at}
+        if LOGIC in self.names:
+            phases |= {"write": now - read_at - done.sync_seconds, "sync": done.sync_seconds}
+        else:
+            phases["commit"] = now - read_at
+        seconds, self._written_at = now - self._written_at, now
+        for name, messages in done.messages.items():
+            found = (done.anomalies, count_causes(done.quarantined)) if name == LOGIC else (NO_ANOMALIES, Counter())
+            self._note(
+                BatchReport(
+                    *(name, done.start, done.end, messages, seconds),
+                    anomalies=found[0],
+                    quarantined=found[1] + Counter({EXPIRED: self._passed_over.pop(name, 0)}),
+                    phases=phases,
+                    expired_bytes=self._expired_bytes.pop(name, 0),
+                )
+            )
+        if self._on_arrival is not None and done.arrivals is not None:
+            self._on_arrival(done.arrivals)
+
+    def _pass_over(self, start: int) -> None:
+        """Go on at `start`, durably, if everything in the log from the sinks' end up to there has expired."""
+        for name, end in self._step.ends.items():
+            if self._continuity.is_gone(end, start):
+                self._continuity.report_expired(name, end, start)
+                self._passed_over[name] += 1
+                self._expired_bytes[name] += start - end
+                self._step.pass_over(name, start)
 
     def settle(self) -> None:
         """Wait until the effects of all batches are durable; raise what kept some from it."""
+        self._wait_for_ending()
+        if not self._is_swept:
+            self._is_swept = True
+            self._step.clear_scratch()
+
+    def _wait_for_ending(self) -> None:
+        """Wait until the end of the batch before is written; its error is raised, once."""
+        ending, self._ending = self._ending, None
+        if ending is not None:
+            ending.result()
+
+    def _follow_topics(self) -> None:
+        """Have the batch's records written to queues of the kinds that its broker has now.
+
+        The records are in the log already, and a broker stores a topic before it takes a message of it.
+        """
+        if self._topics is None or not self._topics.has_topics_to_follow():
+            return
+        self.settle()
+        if self._topics.follow_topics():
+            self._step.follow(self._topics.logic)
+            assert self._clean is not None
+            self._clean.sinks = self._topics.logic.sinks
+
+    # --- report and tidy ----------------------------------------------------------------------------------------------
+
+    def _note(self, report: BatchReport) -> None:
+        """Add what was written to the micro-batch's report."""
+        before = self._reports.get(report.query)
+        self._reports[report.query] = report if before is None else before.followed_by(report)
+
+    def _report(self) -> None:
+        """Report what was written of a micro-batch."""
+        reports, self._reports = self._reports, {}
+        for report in reports.values():
+            self._reporter.on_batch(report)
+
+    def _end_badly(self) -> None:
+        """Leave the files of a micro-batch that failed as complete as those of one that ends there, and report it."""
+        with suppress(Exception):  # the failure may be that nothing can be written
+            self._step.complete()
+        self._report()
+
+    def _tidy(self, read_bytes: int) -> None:
+        """Remove what has expired, or tidy the table, a while; where both are kept, the table is tidied at the end."""
+        if self._clean is not None:
+            self._clean.step()
+        elif self._upkeep is not None:
+            self._upkeep.after_batch(read_bytes)
 
     def while_idle(self) -> None:
-        """Do a little of what can wait, between batches."""
+        """Tidy the table a while: rows expire, too, where no message comes."""
+        if self._upkeep is not None:
+            self._upkeep.after_batch(0)
 
     def look(self) -> None:
-        """Do what a look each second finds to be due, between batches."""
+        """Remove some of what has expired, and commit a merge whose files have been written since the last batch."""
+        if self._clean is not None:
+            self._clean.step()
+        if self._upkeep is not None:
+            self._upkeep.look()
 
     def finish(self) -> None:
         """Do what is left to be done after the last batch of a run that ends with the log."""
-
-    def close(self) -> None:
-        """Give up what was begun beside the batches; no batch follows."""
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# The gate in front of a query's micro-batches: one at a time, none after a stop or a failure.
-
-
-class BatchGate:
-    """Lets a stop wait for the current batch, which `query.stop()` alone would interrupt."""
-
-    def __init__(
-        self,
-        dispatch: Dispatch,
-        check: Callable[[], None],
-        broker: str | None = None,
-        at_first: Callable[[DataFrame], None] | None = None,
-    ) -> None:
-        """`check` raises if nothing may be written just now; it is asked before each batch.
-
-        `broker` is who the threads work for that call it; Spark's know nobody. `at_first` is called before the first
-        batch.
-        """
-        self._dispatch = dispatch
-        self._broker = broker
-        self._check = check
-        self._at_first = at_first
-        self._stopping = threading.Event()
-        self._idle = threading.Lock()
-        #: What ended a batch, or the idle work after it, halfway: sinks may have some of the effects, and must be
-        #: recovered before the next batch.
-        self.failure: BaseException | None = None
-
-    def __call__(self, ranges: DataFrame, batch_id: int) -> None:
-        """Process the batch, or after a request to stop end the query with StoppedBetweenBatchesError."""
-        with at_work_for(self._broker, self._dispatch.names[0]), self._idle:
-            if self._stopping.is_set():
-                # The previous batch is committed. This one is planned, and will be done after the next start.
-                raise StoppedBetweenBatchesError
-            try:
-                self._check()
-                if self._at_first is not None:
-                    self._at_first(ranges)
-                    self._at_first = None
-                self._dispatch(ranges, batch_id)
-            except Exception as error:
-                self.failure = error
-                raise
-            except BaseException as error:
-                self.failure = error
-                # py4j does not catch these: its thread would end, and the JVM would wait for its answer for ever.
-                msg = f"{type(error).__name__} in a micro-batch: {error}"
-                raise RuntimeError(msg) from error
-
-    def while_idle(self) -> None:
-        """Let the dispatch tidy, unless it is busy with a batch, has failed, or a stop was asked for."""
-        self._if_idle(self._dispatch.while_idle)
-
-    def look(self) -> None:
-        """Let the dispatch do what is due each second, under the conditions of `while_idle`."""
-        self._if_idle(self._dispatch.look)
-
-    def _if_idle(self, action: Callable[[], None]) -> None:
-        if self._idle.acquire(blocking=False):
-            try:
-                if self.failure is None and not self._stopping.is_set() and not self._dispatch.is_writing:
-                    with at_work_for(self._broker, self._dispatch.names[0]):
-                        self._check()
-                        self._dispatch.settle()
-                        action()
-            except Exception as error:  # noqa: BLE001  whoever looks after the query finds it
-                self.failure = error
-            finally:
-                self._idle.release()
-
-    def settle(self) -> None:
-        """Wait for the current batch, and until all that was read is written; what fails is noted as `failure`."""
-        with self._idle:
-            try:
-                self._dispatch.settle()
-            except Exception as error:  # noqa: BLE001  as above
-                self.failure = self.failure or error
-
-    def close(self) -> None:
-        """Let no further batch begin, and `settle`."""
-        self._stopping.set()
         self.settle()
+        if self._clean is not None:
+            self._clean.step(SECONDS_AT_END)
+        if self._upkeep is not None:
+            self._upkeep.at_end()
 
-
-class StoppedBetweenBatchesError(Exception):
-    """Ends a query that was asked to stop, before its next batch begins."""
+    def close(self) -> None:
+        """Give up what was begun beside the batches, and close the files; no batch follows."""
+        if self._upkeep is not None:
+            self._upkeep.close()
+        for each in self._files:
+            each.close()
 
 
 # ----------------------------------------------------------------------------------------------------------------------

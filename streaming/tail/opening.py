@@ -7,7 +7,6 @@ of the store.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -24,58 +23,29 @@ from reput.sinks.queue.consume_queue import ConsumeQueueSink
 from reput.sinks.table.creation import is_table
 from reput.sinks.table.message_table import MessageTable
 from reput.sinks.table.upkeep import TableUpkeep
-from reput.source.errors import CommitLogRewoundError, remote_error
+from reput.source.errors import CommitLogRewoundError
 from reput.source.log.log_reader import LogReader
 from reput.streaming.config.pipeline import PipelineConfig
-from reput.streaming.output.paths import OutputPaths
+from reput.streaming.effects.write_step import WriteStep
+from reput.streaming.output.paths import LOGIC, TABLE, OutputPaths
 from reput.streaming.output.quarantine_step import QuarantineStep, open_quarantine_table
-from reput.streaming.output.spark_checkpoint import (
-    LOGIC,
-    TABLE,
-    forget,
-    forget_planned_batch,
-    path_for_spark,
-    spark_offset,
-)
+from reput.streaming.output.spark_checkpoint import forget, forget_planned_batch, path_for_spark, spark_offset
 from reput.streaming.output.startup import aligned, recover_sinks
-from reput.streaming.process.failures import text_of
 from reput.streaming.process.work_of_thread import at_work_for, broker_of_thread
 from reput.streaming.spark.sessions import Sessions
 from reput.streaming.status.progress import ProgressReporter
-from reput.streaming.tail.batch_reading import SmallBatches
 from reput.streaming.tail.batch_upkeep import BatchUpkeep
 from reput.streaming.tail.clean_consume_queue import CleanConsumeQueueService
-from reput.streaming.tail.log_continuity import LogContinuity
-from reput.streaming.tail.logic_dispatch import LogicDispatch
 from reput.streaming.tail.logic_output import LogicOutput
-from reput.streaming.tail.micro_batch import BatchGate, BatchSizes, Dispatch, StoppedBetweenBatchesError
+from reput.streaming.tail.micro_batch import BatchSizes, Dispatch
+from reput.streaming.tail.query import BatchGate, OpenQuery, StoppedBetweenBatchesError
 from reput.streaming.tail.ranges import plan_without_code, ranges_between, stream_ranges
 from reput.streaming.tail.spark_progress import SparkProgress
-from reput.streaming.tail.table_dispatch import TableDispatch
 from reput.streaming.tasks.executors import check_executors, files_to_look_at, runs_elsewhere
 
 # What the table's upkeep gets after a batch, however short the trigger.
 _UPKEEP_SECONDS_MIN = 0.5
 _POOL = "spark.scheduler.pool"
-
-
-@dataclass(frozen=True)
-class Parts:
-    """A query's sinks, recovered: what it does with a batch, the reader of the log they share, their open files.
-
-    `small` knows the batches that are read in this process.
-    """
-
-    dispatch: Dispatch
-    log: LogReader
-    files: tuple[DurableFiles, ...]
-    small: SmallBatches
-
-    def close(self) -> None:
-        """Close the dispatch, then the files."""
-        self.dispatch.close()
-        for each in self.files:
-            each.close()
 
 
 def check_shared(
@@ -107,6 +77,19 @@ def check_shared(
     read = files_to_look_at(log.queue())
     if not check_executors(spark, read, written, table, is_stopped):
         raise StoppedBetweenBatchesError
+
+
+@dataclass(frozen=True)
+class OpenTable:
+    """The message table, recovered; a reader of the log of its own; the files of its progress record."""
+
+    messages: MessageTable
+    log: LogReader
+    files: DurableFiles
+
+    def close(self) -> None:
+        """Close the files."""
+        self.files.close()
 
 
 class QueryOpener:
@@ -142,8 +125,8 @@ class QueryOpener:
         self._begin = logic.log.initial_offset()
         self._fails = config.source.fail_on_data_loss
 
-    def first(self) -> list[Parts]:
-        """The parts of each query: one for queues with index and one for the table, or one for both.
+    def first(self) -> list[Dispatch]:
+        """Open each query's sinks: one query for queues with index and one for the table, or one for both.
 
         One query for both reads the log once. They must stand at the same physical offset, and both want nothing but
         to get to the log's end; otherwise neither holds the other up.
@@ -152,24 +135,24 @@ class QueryOpener:
             table = None
             if self._paths.table is not None:
                 table = self._table(must_exist=False)
-                stack.callback(table[1].close)
-            parts = self._first(table)
+                stack.callback(table.close)
+            dispatches = self._first(table)
             stack.pop_all()
-        return parts
+        return dispatches
 
-    def _first(self, table: tuple[TableDispatch, Parts] | None) -> list[Parts]:
+    def _first(self, table: OpenTable | None) -> list[Dispatch]:
         logic, quarantine = self.logic.logic, self.logic.quarantine
         if not logic.sinks and quarantine is None:
-            return [] if table is None else [table[1]]
+            return [] if table is None else [self._table_dispatch(table)]
         if table is None:
-            return [self._logic(must_exist=False)]
-        ends = [*(sink.end_offset for sink in logic.sinks), table[0].end_offset]
+            return [self._logic_dispatch(must_exist=False)]
+        ends = [*(sink.end_offset for sink in logic.sinks), table.messages.end_offset]
         if quarantine is not None:
             ends.append(quarantine.end_offset)
         if self._available_now and len({aligned(self.logic.log, end) for end in ends}) == 1:
             forget(self._paths.checkpoint_of(TABLE))  # Spark would begin where it is, and it stays behind
-            return [self._logic(must_exist=False, table=table)]
-        return [self._logic(must_exist=False), table[1]]
+            return [self._logic_dispatch(must_exist=False, table=table)]
+        return [self._logic_dispatch(must_exist=False), self._table_dispatch(table)]
 
     def again(self, sessions: Sessions, names: Sequence[str]) -> OpenQuery:
         """Open the query that keeps `names` (LOGIC, TABLE) once more; the one before must be closed.
@@ -186,20 +169,22 @@ class QueryOpener:
             table = None
             if TABLE in names:
                 table = self._table(must_exist=True)
-                stack.callback(table[1].close)
-                parts = table[1]
+                stack.callback(table.close)
             if LOGIC in names:
                 self.logic = self.logic.anew(self.logic.log.beginning_at(self._begin))
                 stack.callback(self.logic.close)
                 self.logic.check_taken_over()
                 self.logic.recover_sinks()
                 self.logic.recover_quarantine()
-                parts = self._logic(must_exist=True, table=table)
-            opened = self.start(sessions, spark, parts)
+                dispatch = self._logic_dispatch(must_exist=True, table=table)
+            else:
+                assert table is not None
+                dispatch = self._table_dispatch(table)
+            opened = self.start(sessions, spark, dispatch)
             stack.pop_all()
         return opened
 
-    def start(self, sessions: Sessions, spark: SparkSession, parts: Parts) -> OpenQuery:
+    def start(self, sessions: Sessions, spark: SparkSession, dispatch: Dispatch) -> OpenQuery:
         """Bring the sinks up to Spark's checkpoint, and start Spark's query.
 
         Raises
@@ -207,13 +192,13 @@ class QueryOpener:
         StoppedBetweenBatchesError
             A stop was asked for meanwhile.
         """
-        dispatch, checkpoint = parts.dispatch, self._paths.checkpoint_of(parts.dispatch.names[0])
+        checkpoint = self._paths.checkpoint_of(dispatch.names[0])
         began_at, broker = dispatch.end_offset, broker_of_thread()
         if broker is not None:  # a query of Spark keeps the pool of the thread that starts it
             spark.sparkContext.setLocalProperty(_POOL, _called(dispatch.names[0], broker))
-        forget_planned_batch(checkpoint, parts.log)
+        forget_planned_batch(checkpoint, dispatch.log)
         with at_work_for(broker, dispatch.names[0]):
-            catch_up(spark, self._config, dispatch, checkpoint, parts.log, self._is_stopped)
+            catch_up(spark, self._config, dispatch, checkpoint, self._is_stopped)
         if self._is_stopped():  # the sinks may still be behind the checkpoint
             raise StoppedBetweenBatchesError
         self._check_output()
@@ -224,20 +209,18 @@ class QueryOpener:
             progress.note()
 
         gate = BatchGate(dispatch, before_batch, broker, plan_without_code)
-        query = self._start(spark, parts, gate)
+        query = self._start(spark, dispatch, gate)
         progress.watch(query)
         for name in dispatch.names:
-            self._reporter.on_running(name, aligned(parts.log, dispatch.end_offset))
-        return OpenQuery(dispatch, gate, query, progress, began_at, partial(sessions.is_lost, spark), parts.close)
+            self._reporter.on_running(name, aligned(dispatch.log, dispatch.end_offset))
+        return OpenQuery(dispatch, gate, query, progress, began_at, partial(sessions.is_lost, spark))
 
-    def _start(self, spark: SparkSession, parts: Parts, gate: BatchGate) -> StreamingQuery:
-        names = parts.dispatch.names
-        name = names[0]
-        sizes = BatchSizes.of(self._config, names)
-        parts.small.begin = aligned(parts.log, parts.dispatch.end_offset)
+    def _start(self, spark: SparkSession, dispatch: Dispatch, gate: BatchGate) -> StreamingQuery:
+        name, sizes = dispatch.names[0], BatchSizes.of(self._config, dispatch.names)
+        dispatch.small.begin = aligned(dispatch.log, dispatch.end_offset)
         options = self._config.source_options(
             # Only a first batch asks for it: where batch 0 begins is recorded in the sinks, not in Spark's checkpoint.
-            startingOffset=parts.small.begin,
+            startingOffset=dispatch.small.begin,
             maxBytesPerTrigger=sizes.bytes_a_batch,
             maxMessagesPerTrigger=sizes.messages_a_batch,
             maxBytesPerPartition=sizes.bytes_a_range,
@@ -250,32 +233,40 @@ class QueryOpener:
         period_ms = (self._config.table if name == TABLE else self._config.logic).trigger_ms
         return writer.trigger(processingTime=f"{period_ms} milliseconds").start()
 
-    def _logic(self, *, must_exist: bool, table: tuple[TableDispatch, Parts] | None = None) -> Parts:
+    def _logic_dispatch(self, *, must_exist: bool, table: OpenTable | None = None) -> Dispatch:
+        """What keeps queues and index, and the table, if that is given."""
         output, quarantine = self.logic, None
         if output.quarantine is not None:
             quarantine = self._quarantine_step(must_exist=must_exist)
-        small = SmallBatches(self._paths.checkpoint_of(LOGIC), output.log)
-        dispatch = LogicDispatch(
-            output.logic,
-            output.files,
-            output.log.decode_options,
-            self._continuity(LOGIC, output.log),
-            self._reporter.on_batch,
-            self._on_arrival,
-            quarantine,
-            table=None if table is None else table[0],
-            clean=CleanConsumeQueueService(
-                *(output.logic.sinks, output.log, self._config.logic.clean_resource_interval),
-                report=lambda report: self._reporter.on_clean(report.removed),
-            ),
-            bytes_a_wave=BatchSizes.of(self._config, (LOGIC,) if table is None else (LOGIC, TABLE)).bytes_a_wave,
-            on_read=self._reporter.state.on_read,
-            small=small,
-            topics=output,
+        step = WriteStep(
+            *(output.logic, output.files, output.log.decode_options),
+            arrivals=self._on_arrival is not None,
+            quarantine=quarantine,
+            table=None if table is None else table.messages,
         )
-        return Parts(dispatch, output.log, (output.files, *(() if table is None else table[1].files)), small)
+        clean = CleanConsumeQueueService(
+            *(output.logic.sinks, output.log, self._config.logic.clean_resource_interval),
+            report=lambda report: self._reporter.on_clean(report.removed),
+        )
+        return Dispatch(
+            *(self._config, self._paths, self._reporter, output.log, step),
+            [output.files, *([] if table is None else [table.files])],
+            topics=output,
+            clean=clean,
+            upkeep=None if table is None else self._upkeep(table.messages),
+            on_arrival=self._on_arrival,
+        )
 
-    def _table(self, *, must_exist: bool) -> tuple[TableDispatch, Parts]:
+    def _table_dispatch(self, table: OpenTable) -> Dispatch:
+        """What keeps the table alone."""
+        step = WriteStep(None, table.files, table.log.decode_options, table=table.messages)
+        return Dispatch(
+            *(self._config, self._paths, self._reporter, table.log, step, [table.files]),
+            upkeep=self._upkeep(table.messages),
+        )
+
+    def _table(self, *, must_exist: bool) -> OpenTable:
+        """Open the table and find out how far it is."""
         assert self._paths.table is not None
         log, files = self.logic.log.beginning_at(self._begin), DurableFiles(self._paths.output)
         with at_work_for(broker_of_thread(), TABLE), ExitStack() as stack:
@@ -291,14 +282,7 @@ class QueryOpener:
             )
             recover_sinks([table], log, fail_on_data_loss=self._fails)
             stack.pop_all()
-        decode, report = log.decode_options, self._reporter.on_batch
-        small = SmallBatches(self._paths.checkpoint_of(TABLE), log)
-        dispatch = TableDispatch(
-            *(table, decode, self._continuity(TABLE, log), report, self._upkeep(table)),
-            on_read=self._reporter.state.on_read,
-            small=small,
-        )
-        return dispatch, Parts(dispatch, log, (files,), small)
+        return OpenTable(table, log, files)
 
     def _upkeep(self, table: MessageTable) -> BatchUpkeep | None:
         config = self._config.table
@@ -308,9 +292,6 @@ class QueryOpener:
         seconds = max(config.trigger_ms / 2000, _UPKEEP_SECONDS_MIN)
         full_batch = BatchSizes.of(self._config, (TABLE,)).bytes_a_batch
         return BatchUpkeep(upkeep, seconds, full_batch, self._reporter.on_upkeep)
-
-    def _continuity(self, query: str, log: LogReader) -> LogContinuity:
-        return LogContinuity(query, log, fail_on_data_loss=self._fails)
 
     def _quarantine_step(self, *, must_exist: bool) -> QuarantineStep:
         quarantine, table = self.logic.quarantine, None
@@ -338,14 +319,13 @@ def catch_up(
     config: PipelineConfig,
     dispatch: Dispatch,
     checkpoint: Path,
-    log: LogReader,
     is_stopped: Callable[[], bool],
 ) -> None:
     """Bring a query's sinks up to Spark's checkpoint, reading the log in batches of the query's size.
 
     It ends earlier, between two batches, when `is_stopped`.
     """
-    target, sizes = spark_offset(checkpoint), BatchSizes.of(config, dispatch.names)
+    target, sizes, log = spark_offset(checkpoint), BatchSizes.of(config, dispatch.names), dispatch.log
     while target is not None and dispatch.end_offset < target and not is_stopped():
         start = aligned(log, dispatch.end_offset)
         end = log.limit(start, target, sizes.bytes_a_batch, sizes.messages_a_batch)
@@ -367,84 +347,3 @@ def catch_up(
                 file=checkpoint,
                 physical_offset=before,
             )
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# One query of Spark at work: its sinks, its gate, the files it writes; and how it is stopped and closed.
-
-# How long a stopped query may take to note that its last batch is done.
-_STOP_SECONDS = 10.0
-# Between two polls of an idle log, Spark is at rest only for its `pollingDelay`, which must not be missed.
-_STOP_POLL_SECONDS = 0.003
-
-
-@dataclass
-class OpenQuery:
-    """A query that was started.
-
-    Attributes
-    ----------
-    progress
-        Asks Spark what it says of the query.
-    began_at
-        Where the dispatch ended when its sinks had been recovered.
-    has_died
-        Whether Spark's JVM has died, so that there is nothing to stop.
-    close_files
-        Closes what the dispatch has open.
-    """
-
-    dispatch: Dispatch
-    gate: BatchGate
-    query: StreamingQuery
-    progress: SparkProgress
-    began_at: int
-    has_died: Callable[[], bool]
-    close_files: Callable[[], None]
-
-    @property
-    def is_active(self) -> bool:
-        """Whether Spark still runs it. Ask this before `failure`, so that the error of one that ends is seen."""
-        return bool(self.query.isActive)
-
-    def failure(self) -> BaseException | None:
-        """What ended it: what a batch or the source raised, as it was, or else Spark's error; None if nothing did."""
-        error = self.query.exception()
-        if self.gate.failure is not None:
-            return self.gate.failure
-        return None if error is None else remote_error(text_of(error)) or error
-
-    @property
-    def has_advanced(self) -> bool:
-        """Whether its sinks have got further than where they were recovered."""
-        return self.dispatch.end_offset > self.began_at
-
-    @property
-    def goes_on(self) -> bool:
-        """Whether it got anywhere since it was opened: by a batch, or by finding, again and again, that none is due."""
-        return self.has_advanced or self.query.lastProgress is not None
-
-    @property
-    def failed_in_batch(self) -> bool:
-        """Whether a batch failed, rather than Spark between two of them."""
-        return self.gate.failure is not None
-
-    def close(self) -> None:
-        """Stop it after the current batch, and close its files."""
-        try:
-            stop_between_batches(self.query, self.gate, self.has_died)
-        finally:
-            self.close_files()
-
-
-def stop_between_batches(query: StreamingQuery, gate: BatchGate, has_died: Callable[[], bool]) -> None:
-    """Stop a query after the current batch, giving Spark time to note that it is done; not if its JVM `has_died`."""
-    gate.close()
-    deadline = time.monotonic() + _STOP_SECONDS
-    try:
-        while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
-            time.sleep(_STOP_POLL_SECONDS)
-        query.stop()
-    except Exception:
-        if not has_died():
-            raise

@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from reput.streaming.output.spark_checkpoint import LOGIC
+from reput.streaming.output.paths import LOGIC
 from reput.streaming.status.run_state import RunState
 
 _PLANNING = ("latestOffset", "getBatch", "queryPlanning", "walCommit")

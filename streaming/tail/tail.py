@@ -30,8 +30,7 @@ from reput.streaming.effects.range_task import RangeTask
 from reput.streaming.output.hand_over import abort_while_written
 from reput.streaming.output.log_end import LogEndWatch
 from reput.streaming.output.logic_sinks import LogicSinks
-from reput.streaming.output.paths import OutputPaths, refuse_paths_inside
-from reput.streaming.output.spark_checkpoint import LOGIC, TABLE
+from reput.streaming.output.paths import LOGIC, TABLE, OutputPaths, refuse_paths_inside
 from reput.streaming.output.startup import aligned
 from reput.streaming.process import memory
 from reput.streaming.process.failures import is_passing, jvm_death
@@ -44,10 +43,10 @@ from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail.batch_reading import is_first_small
 from reput.streaming.tail.log_continuity import BadEndWatch
 from reput.streaming.tail.logic_output import LogicOutput
-from reput.streaming.tail.micro_batch import StoppedBetweenBatchesError
-from reput.streaming.tail.opening import OpenQuery, QueryOpener, check_shared
+from reput.streaming.tail.opening import QueryOpener, check_shared
+from reput.streaming.tail.query import OpenQuery, StoppedBetweenBatchesError, SupervisedQuery
 from reput.streaming.tail.rehearsal import rehearse, rehearse_planning
-from reput.streaming.tail.supervisor import Causes, Retry, SupervisedQuery
+from reput.streaming.tail.retry import Causes, Retry
 from reput.streaming.tail.time_of_day import TimeOfDay
 
 _log = logging.getLogger("reput")
@@ -219,14 +218,14 @@ class Tail:
         """Open each query for the first time; `stack` closes them."""
         opener = self._opener = self._new_opener(available_now=available_now)
         first = opener.first()
-        for parts in first:
-            stack.callback(parts.close)
-            for name in parts.dispatch.names:
+        for dispatch in first:
+            stack.callback(dispatch.close)
+            for name in dispatch.names:
                 self._reporter.state.query(name)  # the run starts until each of them runs
-        self._log_end.look_ahead(aligned(self._log, min(parts.dispatch.end_offset for parts in first)))
+        self._log_end.look_ahead(aligned(self._log, min(dispatch.end_offset for dispatch in first)))
         causes = Causes(self._check_output, self._log, sessions, self._paths.table, available_now=available_now)
-        for parts in first:
-            names = parts.dispatch.names
+        for dispatch in first:
+            names = dispatch.names
 
             def judge(error: BaseException, in_batch: bool, names: Sequence[str] = names) -> tuple[BaseException, bool]:
                 return causes.judge(names, error, in_batch=in_batch)
@@ -238,7 +237,7 @@ class Tail:
                 *(names, partial(opener.again, sessions, names), judge, retry, self._reporter),
                 asked_every_s=0.0 if available_now else _ASKED_EVERY_S,
             )
-            query.begin(opener.start(sessions, session, parts))
+            query.begin(opener.start(sessions, session, dispatch))
             stack.callback(query.close)
             self._queries.append(query)
 

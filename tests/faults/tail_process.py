@@ -25,7 +25,7 @@ from reput.source.log.log_reader import LogReader
 from reput.source.log.range_reader import DecodeOptions, scan_windows
 from reput.source.options import SourceOptions
 from reput.streaming.config.pipeline import PipelineConfig, load_config
-from reput.streaming.effects.logic_step import LogicStep
+from reput.streaming.effects.write_step import WriteStep
 from reput.streaming.output.logic_sinks import LogicSinks
 from reput.streaming.output.startup import recover_sinks
 
@@ -245,7 +245,7 @@ class Oracle:
             recover_sinks(logic.sinks, log, fail_on_data_loss=True)
             start = min(sink.end_offset for sink in logic.sinks)
             if start < end:
-                take_step(LogicStep(logic, files, log.decode_options), log, start, end)
+                take_step(WriteStep(logic, files, log.decode_options), log, start, end)
 
     def _walk(self, log: LogReader, end: int) -> None:
         for span in log.split(self._walked, end):

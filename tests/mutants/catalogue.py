@@ -51,7 +51,7 @@ MUTANTS = (
         "sinks/queue/queue_sink.py",
         "        offset = batch.last_queued_offset\n",
         "        offset = batch.end\n",
-        "unit/streaming/effects/test_logic_step.py::test_where_the_last_queued_record_begins",
+        "unit/streaming/effects/test_write_step.py::test_where_the_last_queued_record_begins",
     ),
     _mutant(
         "a rebuild of a small log starts processes",
@@ -453,7 +453,7 @@ MUTANTS = (
     ),
     _mutant(
         "a merge waits for the next message",
-        "streaming/tail/table_dispatch.py",
+        "streaming/tail/micro_batch.py",
         "            self._upkeep.look()\n",
         "            pass\n",
         "spark/test_table_upkeep.py::test_a_running_tail_to_which_nothing_comes_commits_its_merge",
@@ -709,7 +709,7 @@ MUTANTS = (
     ),
     _mutant(
         "what is no Exception ends py4j's thread",
-        "streaming/tail/micro_batch.py",
+        "streaming/tail/query.py",
         "                raise RuntimeError(msg) from error\n",
         "                raise\n",
         "spark/test_never_idle.py",
@@ -1031,25 +1031,25 @@ MUTANTS = (
     # --- what passes is waited for, and nothing else (G7, G15)
     _mutant(
         "a query is opened again for ever",
-        "streaming/tail/supervisor.py",
+        "streaming/tail/retry.py",
         "        if left <= 0:\n",
         "        if self._retry_for_s <= 0:\n",
         "unit/streaming/tail/test_retry.py::test_no_time_means_no_attempt",
-        "unit/streaming/tail/test_supervisor.py::test_giving_up",
+        "unit/streaming/tail/test_query.py::test_giving_up",
     ),
     _mutant(
         "progress between two failures is forgotten",
-        "streaming/tail/supervisor.py",
+        "streaming/tail/query.py",
         "        if self._retry.is_in_row and query.has_advanced:\n",
         "        if False:\n",
-        "unit/streaming/tail/test_supervisor.py::test_progress_between_two_failures_gives_all_the_time_again",
+        "unit/streaming/tail/test_query.py::test_progress_between_two_failures_gives_all_the_time_again",
     ),
     _mutant(
         "a query is opened beside the one that failed",
-        "streaming/tail/supervisor.py",
+        "streaming/tail/query.py",
         "            query.close()\n        except",
         "            pass\n        except",
-        "unit/streaming/tail/test_supervisor.py::test_it_waits_is_opened_again_and_goes_on",
+        "unit/streaming/tail/test_query.py::test_it_waits_is_opened_again_and_goes_on",
     ),
     _mutant(
         "a lost row is waited for",
@@ -1104,10 +1104,10 @@ MUTANTS = (
     ),
     _mutant(
         "a wave is written beside the last one of the micro-batch before",
-        "streaming/effects/waves.py",
-        "                behind.result()\n            while",
-        "                pass\n            while",
-        "unit/streaming/effects/test_waves.py::test_what_is_left_behind_is_written_before_the_next_waves",
+        "streaming/tail/micro_batch.py",
+        "        self._wait_for_ending()\n        for wave in waves:\n",
+        "        for wave in waves:\n",
+        "unit/streaming/tail/test_micro_batch.py::test_a_wave_waits_for_the_end_of_the_batch_before",
     ),
     _mutant(
         "a wave goes on past the end of a sink that is ahead",
@@ -1132,28 +1132,31 @@ MUTANTS = (
     ),
     _mutant(
         "nobody hears of a last wave that cannot be written",
-        "streaming/tail/supervisor.py",
+        "streaming/tail/query.py",
         "                self._query.gate.settle()\n",
         "                pass\n",
-        "unit/streaming/tail/test_supervisor.py::test_a_last_wave_that_cannot_be_written_when_spark_has_ended",
+        "unit/streaming/tail/test_query.py::test_a_last_wave_that_cannot_be_written_when_spark_has_ended",
     ),
     _mutant(
         "a wave of a log that was cut is written",
-        "streaming/tail/logic_dispatch.py",
-        "        self._continuity.check(self._records())\n        self._write(read, more_follow=True)\n",
-        "        self._write(read)\n",
+        "streaming/tail/micro_batch.py",
+        (
+            "            self._continuity.check(self._step.last_records)\n"
+            "            self._write(wave, more_follow=True)\n"
+        ),
+        "            self._write(wave)\n",
         "spark/test_waves_of_a_batch.py::test_written_while_the_job_runs",
     ),
     _mutant(
         "slots that waited for the last wave are forgotten where there is none",
-        "streaming/tail/logic_dispatch.py",
+        "streaming/tail/micro_batch.py",
         "            self._step.complete()\n        except BaseException:\n",
         "        except BaseException:\n",
         "spark/test_waves_of_a_batch.py::test_what_waits_for_the_last_wave_is_written_without_one[False]",
     ),
     _mutant(
         "slots that waited for the last wave are forgotten when a micro-batch fails",
-        "streaming/tail/logic_dispatch.py",
+        "streaming/tail/micro_batch.py",
         (
             "        with suppress(Exception):  # the failure may be that nothing can be written\n"
             "            self._step.complete()\n"
@@ -1163,9 +1166,9 @@ MUTANTS = (
     ),
     _mutant(
         "waves write their slots one after the other",
-        "streaming/tail/logic_dispatch.py",
-        "        self._write(read, more_follow=True)\n",
-        "        self._write(read)\n",
+        "streaming/tail/micro_batch.py",
+        "            self._write(wave, more_follow=True)\n",
+        "            self._write(wave)\n",
         "spark/test_waves_of_a_batch.py::test_what_waits_for_the_last_wave_is_written_without_one[False]",
     ),
     _mutant(
@@ -1212,10 +1215,10 @@ MUTANTS = (
     ),
     _mutant(
         "Spark is asked for the error of a query that runs",
-        "streaming/tail/supervisor.py",
+        "streaming/tail/query.py",
         "            error = self._query.gate.failure if is_active else self._query.failure()\n",
         "            error = self._query.failure()\n",
-        "unit/streaming/tail/test_supervisor.py::test_spark_is_asked_one_question_of_a_query_that_runs",
+        "unit/streaming/tail/test_query.py::test_spark_is_asked_one_question_of_a_query_that_runs",
     ),
     _mutant(
         "how far a run is behind is unknown for a minute after its start",
@@ -1233,24 +1236,24 @@ MUTANTS = (
     ),
     _mutant(
         "an idle tail asks Spark at each poll",
-        "streaming/tail/supervisor.py",
+        "streaming/tail/query.py",
         "        if self._is_well(self._query) and now - self._asked_at < self._asked_every_s:\n",
         "        if False:\n",
-        "unit/streaming/tail/test_supervisor.py::test_a_query_that_runs_is_asked_about_now_and_then",
+        "unit/streaming/tail/test_query.py::test_a_query_that_runs_is_asked_about_now_and_then",
     ),
     _mutant(
         "a query that was opened again is asked about as seldom as one that runs",
-        "streaming/tail/supervisor.py",
+        "streaming/tail/query.py",
         "        return query.gate.failure is None and not self._retry.is_in_row\n",
         "        return query.gate.failure is None\n",
-        "unit/streaming/tail/test_supervisor.py::test_a_query_that_runs_is_asked_about_now_and_then",
+        "unit/streaming/tail/test_query.py::test_a_query_that_runs_is_asked_about_now_and_then",
     ),
     _mutant(
         "a failed micro-batch is found as late as the end of a query",
-        "streaming/tail/supervisor.py",
+        "streaming/tail/query.py",
         "        return query.gate.failure is None and not self._retry.is_in_row\n",
         "        return not self._retry.is_in_row\n",
-        "unit/streaming/tail/test_supervisor.py::test_a_query_that_runs_is_asked_about_now_and_then",
+        "unit/streaming/tail/test_query.py::test_a_query_that_runs_is_asked_about_now_and_then",
     ),
     # --- the table's files
     _mutant(
@@ -1482,10 +1485,10 @@ MUTANTS = (
     ),
     _mutant(
         "a query that was opened while the time of day was set back waits for days",
-        "streaming/tail/supervisor.py",
+        "streaming/tail/query.py",
         "        if is_out_of_date:\n            self.renew()\n",
         "",
-        "unit/streaming/tail/test_supervisor.py",
+        "unit/streaming/tail/test_query.py",
     ),
     _mutant(
         "files get old when the time of day is set forwards",

@@ -29,7 +29,7 @@ from reput.sinks.queue.queue_sink import QueueFiles
 from reput.sinks.table.message_table import MessageTable, TableBatch
 from reput.source.log.log_reader import LogReader
 from reput.streaming.config.pipeline import load_config
-from reput.streaming.effects import logic_step
+from reput.streaming.effects import write_step
 from reput.streaming.effects.effects import Effects
 from reput.streaming.process.run_directory import run_directory
 from reput.streaming.status.progress import ProgressReporter
@@ -70,7 +70,7 @@ PLACES: dict[str, tuple[Any, str, int]] = {
     "message_table: a commit": (MessageTable, "commit", 1),
     "message_table: the parts": (TableBatch, "merge", 1),
     "dispatch: a job": (batch_reading, "read_ranges", 1),
-    "dispatch: the checkpoint": (logic_step, "store_checkpoint", 1),
+    "dispatch: the checkpoint": (write_step, "store_checkpoint", 1),
     "progress: a report": (ProgressReporter, "on_batch", 1),
     "progress: the lag": (ProgressReporter, "refresh", 1),
     "opening: catching up": (opening, "catch_up", 1),

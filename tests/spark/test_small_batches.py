@@ -18,9 +18,9 @@ from support.store_compare import differing_bytes
 from reput.source.errors import CorruptRecordError
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.tail import batch_reading
+from reput.streaming.tail.micro_batch import Dispatch
 from reput.streaming.tail.ranges import no_ranges, plan_without_code, stream_ranges
 from reput.streaming.tail.rehearsal import rehearse_planning
-from reput.streaming.tail.table_dispatch import TableDispatch
 
 pytestmark = pytest.mark.spark
 
@@ -111,13 +111,13 @@ def test_no_code_is_made_for_their_plans(
     setting = "spark.sql.codegen.wholeStage"
     options = (*SIZES, f"maxMessagesPerTrigger={A_BATCH}", "consumeQueueEnable=false", "messageIndexEnable=false")
     found: list[str] = []
-    call = TableDispatch.__call__
+    call = Dispatch.__call__
 
-    def noted(dispatch: TableDispatch, ranges: DataFrame, batch_id: int) -> None:
+    def noted(dispatch: Dispatch, ranges: DataFrame, batch_id: int) -> None:
         found.append(ranges.sparkSession.conf.get(setting, ""))
         call(dispatch, ranges, batch_id)
 
-    monkeypatch.setattr(TableDispatch, "__call__", noted)
+    monkeypatch.setattr(Dispatch, "__call__", noted)
     run_tail(spark, root, tmp_path / "out", *options, table=tmp_path / "table")
     assert found == ["false"] * (MESSAGES // A_BATCH)
     assert spark.conf.get(setting) == "true"

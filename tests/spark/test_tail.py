@@ -28,7 +28,8 @@ from reput.source.errors import CommitLogRewoundError, DataLossError, OutputErro
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.output.paths import OutputPaths
 from reput.streaming.status.progress import ProgressReporter
-from reput.streaming.tail.opening import Parts, QueryOpener
+from reput.streaming.tail.micro_batch import Dispatch
+from reput.streaming.tail.opening import QueryOpener
 from reput.streaming.tail.tail import Tail
 
 pytestmark = pytest.mark.spark
@@ -215,11 +216,11 @@ def test_one_query_for_both_where_they_stand_at_the_same_offset(
     out, table, queries = tmp_path / "out", tmp_path / "table", list[tuple[str, ...]]()
     start = QueryOpener._start
 
-    def noting(opener: QueryOpener, session: SparkSession, parts: Parts, *given: Any) -> Any:
-        queries.append(parts.dispatch.names)
-        if len(parts.dispatch.names) == 2:
-            assert share_no_files(*parts.dispatch._step._writers)  # type: ignore[attr-defined]
-        return start(opener, session, parts, *given)
+    def noting(opener: QueryOpener, session: SparkSession, dispatch: Dispatch, *given: Any) -> Any:
+        queries.append(dispatch.names)
+        if len(dispatch.names) == 2:
+            assert share_no_files(*dispatch._step._writers)
+        return start(opener, session, dispatch, *given)
 
     monkeypatch.setattr(QueryOpener, "_start", noting)
     options = ("maxBytesPerTrigger=200k", "tableMaxBytesPerTrigger=150k")

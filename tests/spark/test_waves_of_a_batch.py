@@ -19,9 +19,9 @@ from support.store_compare import differing_bytes
 from reput.sinks.files.store_path import REPUT, SCRATCH, SPARK_CHECKPOINT
 from reput.source.errors import SinkError
 from reput.streaming.config.pipeline import load_config
-from reput.streaming.effects.logic_step import LogicStep
-from reput.streaming.output.spark_checkpoint import LOGIC
-from reput.streaming.tail import batch_reading, logic_dispatch
+from reput.streaming.effects.write_step import WriteStep
+from reput.streaming.output.paths import LOGIC
+from reput.streaming.tail import batch_reading, micro_batch
 from reput.streaming.tail.log_continuity import LogContinuity
 
 pytestmark = pytest.mark.spark
@@ -60,7 +60,7 @@ def test_written_while_the_job_runs(
 ) -> None:
     """One job and one report; waves are durable before the job ends, each after a look at whether the log was cut."""
     jobs: list[str] = []
-    read, write, look = batch_reading.read_ranges, LogicStep.write, LogContinuity.check
+    read, write, look = batch_reading.read_ranges, WriteStep.write, LogContinuity.check
 
     def checking(*given: Any) -> None:
         jobs.append("checks")
@@ -78,7 +78,7 @@ def test_written_while_the_job_runs(
         return write(*given, **named)
 
     monkeypatch.setattr(batch_reading, "read_ranges", reading)
-    monkeypatch.setattr(LogicStep, "write", writing)
+    monkeypatch.setattr(WriteStep, "write", writing)
     monkeypatch.setattr(LogContinuity, "check", checking)
     reporter = run_tail(spark, store, tmp_path / "out", *OPTIONS, table=tmp_path / "table")
     assert jobs.count("begins") == 1
@@ -93,7 +93,7 @@ def test_what_waits_for_the_last_wave_is_written_without_one(
     spark: SparkSession, store: Path, tmp_path: Path, fails: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Slots of the index, which waves leave for later: all is written when the job ends, well or badly."""
-    read, write, ends, waited = batch_reading.read_ranges, LogicStep.write, [0], []
+    read, write, ends, waited = batch_reading.read_ranges, WriteStep.write, [0], []
 
     def reading(*given: Any) -> Any:
         results, deadline = read(*given), time.monotonic() + LIMIT_SECONDS
@@ -104,15 +104,15 @@ def test_what_waits_for_the_last_wave_is_written_without_one(
             raise SinkError("no more of it can be read")
         return results
 
-    def writing(step: LogicStep, effects: Any, **named: Any) -> Any:
+    def writing(step: WriteStep, effects: Any, **named: Any) -> Any:
         done = write(step, effects, **named)
         waited.append(named["more_follow"])
         ends.append(effects.end)
         return done
 
-    monkeypatch.setattr(logic_dispatch, "worth_a_wave", lambda *_: 1)
+    monkeypatch.setattr(micro_batch, "worth_a_wave", lambda *_: 1)
     monkeypatch.setattr(batch_reading, "read_ranges", reading)
-    monkeypatch.setattr(LogicStep, "write", writing)
+    monkeypatch.setattr(WriteStep, "write", writing)
     with pytest.raises(SinkError, match="no more of it") if fails else nullcontext():
         run_tail(spark, store, tmp_path / "out", *OPTIONS, table=tmp_path / "table")
     assert set(waited) == {True}
@@ -129,7 +129,7 @@ def test_a_failure_between_two_waves(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What the waves before it wrote stays; the next start goes on there, also where it cuts other ranges."""
-    read, write = batch_reading.read_ranges, LogicStep.write
+    read, write = batch_reading.read_ranges, WriteStep.write
     calls, has_begun, is_read = 0, threading.Event(), threading.Event()
 
     def reading(*given: Any) -> Any:
@@ -149,7 +149,7 @@ def test_a_failure_between_two_waves(
 
     with monkeypatch.context() as patched:
         patched.setattr(batch_reading, "read_ranges", reading)
-        patched.setattr(LogicStep, "write", writing)
+        patched.setattr(WriteStep, "write", writing)
         with pytest.raises(SinkError, match="this wave cannot be written"):
             run_tail(spark, store, tmp_path / "out", *OPTIONS, table=tmp_path / "table")
     others = (*SIZES, f"maxBytesPerPartition={range_bytes}", f"tableMaxBytesPerPartition={range_bytes}")
@@ -161,7 +161,7 @@ def test_the_last_wave_is_written_while_spark_goes_on(
     spark: SparkSession, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next micro-batch is read before the last wave of the one before is written; it is written before the next."""
-    read, write, jobs, is_next_read, waves = batch_reading.read_ranges, LogicStep.write, 0, threading.Event(), []
+    read, write, jobs, is_next_read, waves = batch_reading.read_ranges, WriteStep.write, 0, threading.Event(), []
 
     def reading(*given: Any) -> Any:
         nonlocal jobs
@@ -170,14 +170,14 @@ def test_the_last_wave_is_written_while_spark_goes_on(
             is_next_read.set()
         return read(*given)
 
-    def writing(step: LogicStep, effects: Any, **named: Any) -> Any:
+    def writing(step: WriteStep, effects: Any, **named: Any) -> Any:
         if not waves:
             assert is_next_read.wait(LIMIT_SECONDS)
         waves.append((effects.start, effects.end))
         return write(step, effects, **named)
 
     monkeypatch.setattr(batch_reading, "read_ranges", reading)
-    monkeypatch.setattr(LogicStep, "write", writing)
+    monkeypatch.setattr(WriteStep, "write", writing)
     # A wave is as large as a micro-batch: each has its last one alone.
     options = (*SIZES, "maxMessagesPerTrigger=20")
     reporter = run_tail(spark, store, tmp_path / "out", *options, table=tmp_path / "table")
@@ -192,7 +192,7 @@ def test_a_last_wave_that_fails_when_spark_has_noted_its_batch(
     spark: SparkSession, store: Path, tmp_path: Path, failing: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also that of the last micro-batch, behind which no other comes; the next start brings the sinks up to Spark."""
-    write, waves = LogicStep.write, 0
+    write, waves = WriteStep.write, 0
     commits = tmp_path / "out" / REPUT / SPARK_CHECKPOINT / LOGIC / "commits"
 
     def writing(*given: Any, **named: Any) -> Any:
@@ -208,7 +208,7 @@ def test_a_last_wave_that_fails_when_spark_has_noted_its_batch(
 
     options = (*SIZES, "maxMessagesPerTrigger=20")
     with monkeypatch.context() as patched:
-        patched.setattr(LogicStep, "write", writing)
+        patched.setattr(WriteStep, "write", writing)
         with pytest.raises(SinkError, match="the last wave cannot be written"):
             run_tail(spark, store, tmp_path / "out", *options, table=tmp_path / "table")
     run_tail(spark, store, tmp_path / "out", *options, table=tmp_path / "table")

@@ -38,8 +38,8 @@ from reput.source.log.offset_range import OffsetRange
 from reput.source.log.range_reader import DecodeOptions, read_windows
 from reput.source.options import SourceOptions
 from reput.streaming.config.pipeline import PipelineConfig
-from reput.streaming.effects.logic_step import LogicStep
 from reput.streaming.effects.range_task import RangeEffects
+from reput.streaming.effects.write_step import WriteStep
 from reput.streaming.output.logic_sinks import LogicSinks
 from reput.streaming.tail.clean_consume_queue import CleanConsumeQueueService
 
@@ -110,11 +110,11 @@ def dispatch_store(config: PipelineConfig, output: Path) -> None:
     start = log.initial_offset()
     for sink in logic.sinks:
         sink.recover(start)
-    take_step(LogicStep(logic, files, log.decode_options), log, start, log.settled_end(start))
+    take_step(WriteStep(logic, files, log.decode_options), log, start, log.settled_end(start))
     files.close()
 
 
-def take_step(step: LogicStep, log: LogReader, start: int, end: int) -> None:
+def take_step(step: WriteStep, log: LogReader, start: int, end: int) -> None:
     """Do without Spark what a micro-batch of `[start, end)` does."""
     step.write(RangeEffects.join([step.task.read(span) for span in log.split(start, end)]))
 

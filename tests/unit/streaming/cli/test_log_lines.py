@@ -21,8 +21,8 @@ from support.live_log import Clock
 from reput.streaming.cli.app import _lines, report_error, set_up_logging
 from reput.streaming.cli.log_lines import FewOfAKind, LogFormat, LogLines
 from reput.streaming.effects.range_task import RangeEffects
-from reput.streaming.effects.waves import OnRange, Waves
-from reput.streaming.tail.micro_batch import BatchGate
+from reput.streaming.effects.waves import Waves
+from reput.streaming.tail.query import BatchGate
 
 HOSTILE = "T\x1b]0;x\x07\x9b31m\u202eb\u2028\x7f\nforged \ud800 line"
 COMMANDS = ("tail", "rebuild", "verify", "recover", "expire")
@@ -88,16 +88,15 @@ class Warns:
         _warn("in a batch")
         is_written = threading.Event()
 
-        def read(on_range: OnRange) -> list[RangeEffects]:
-            on_range(RangeEffects(0, 1, is_whole=True))
+        def write() -> None:
+            for _ in waves:
+                _warn("in a wave")
+                is_written.set()
+
+        waves = Waves(0, lambda: 0)
+        with waves.written_beside(write):
+            waves.put(RangeEffects(0, 1, is_whole=True))
             assert is_written.wait(10)
-            return []
-
-        def write(_: RangeEffects) -> None:
-            _warn("in a wave")
-            is_written.set()
-
-        Waves(write, lambda: 0).during(0, read)
 
     def while_idle(self) -> None:
         _warn("while idle")

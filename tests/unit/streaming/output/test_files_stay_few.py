@@ -15,7 +15,7 @@ from reput.sinks.anomalies import AnomalyCounts
 from reput.sinks.files.durable_file import DurableFiles
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
-from reput.streaming.effects.logic_step import LogicStep
+from reput.streaming.effects.write_step import WriteStep
 from reput.streaming.output.log_end import LogEnd
 from reput.streaming.output.logic_sinks import LogicSinks
 from reput.streaming.status.batch_report import BatchReport
@@ -50,7 +50,7 @@ def test_many_batches_leave_no_more_files_than_few(tmp_path: Path) -> None:
     logic = LogicSinks.open(config, files)
     for sink in logic.sinks:
         sink.recover(0)
-    step, state = LogicStep(logic, files, log.decode_options), RunState("b")
+    step, state = WriteStep(logic, files, log.decode_options), RunState("b")
     status_file = StatusFile(output, state)
     seen: list[dict[str, int]] = []
     start = 0

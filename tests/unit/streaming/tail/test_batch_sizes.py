@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reput.streaming.config.pipeline import load_config
-from reput.streaming.output.spark_checkpoint import LOGIC, TABLE
+from reput.streaming.output.paths import LOGIC, TABLE
 from reput.streaming.tail.micro_batch import BatchSizes
 
 MIB = 1024 * 1024

@@ -46,8 +46,8 @@ from reput.streaming.output.logic_sinks import LogicSinks
 from reput.streaming.output.startup import recover_sinks
 from reput.streaming.recover.recover import expire_output, recover_output
 from reput.streaming.tail.clean_consume_queue import CleanConsumeQueueService, CleanReport
-from reput.streaming.tail.logic_dispatch import LogicDispatch
-from reput.streaming.tail.micro_batch import BatchGate
+from reput.streaming.tail.micro_batch import Dispatch
+from reput.streaming.tail.query import BatchGate
 from reput.streaming.tasks.tasks import SerialTasks
 from reput.streaming.verify.store_verification import StoreVerification
 
@@ -439,8 +439,8 @@ def test_a_failure_is_one_warning_and_tried_again(running: Running, caplog: pyte
 
 def test_never_beside_a_batch(running: Running) -> None:
     """The gate keeps it out while a batch is written, to its last wave, behind a failed one, and after a stop."""
-    dispatch = mock.create_autospec(LogicDispatch, instance=True)
-    dispatch.is_writing = True
+    dispatch = mock.create_autospec(Dispatch, instance=True)
+    dispatch.names, dispatch.is_writing = ("logic",), True
     gate = BatchGate(dispatch, lambda: None)
     gate.look()
     dispatch.is_writing = False

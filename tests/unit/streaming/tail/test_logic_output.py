@@ -19,8 +19,8 @@ from reput.source.errors import SinkError, StoreError
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.streaming.config.pipeline import PipelineConfig, load_config
-from reput.streaming.effects.logic_step import LogicStep
 from reput.streaming.effects.range_task import RangeEffects
+from reput.streaming.effects.write_step import WriteStep
 from reput.streaming.output.logic_sinks import LogicSinks
 from reput.streaming.tail.logic_output import LogicOutput
 
@@ -37,7 +37,7 @@ class Running:
         self.output = LogicOutput(config, LogicSinks.open(config, files), files, self.log)
         self.output.check_taken_over()
         self.output.recover_sinks()
-        self.step = LogicStep(self.output.logic, files, self.log.decode_options)
+        self.step = WriteStep(self.output.logic, files, self.log.decode_options)
 
     def take(self, end: int) -> bool:
         """Take the log up to `end`; returns whether the sinks are others since."""
@@ -45,7 +45,7 @@ class Running:
         if followed:
             self.step.follow(self.output.logic)
         task = replace(self.step.task, scratch=None)
-        self.step.write(RangeEffects.join([task.read(span) for span in self.log.split(self.step.end_offset, end)]))
+        self.step.write(RangeEffects.join([task.read(span) for span in self.log.split(self.step.ends["logic"], end)]))
         return followed
 
 

@@ -17,10 +17,10 @@ from reput.source.errors import CorruptRecordError, OutputFailingError, ReputErr
 from reput.streaming.process.failures import may_pass_in_a_run
 from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.status.run_state import QueryPhase, RunState
-from reput.streaming.tail.micro_batch import BatchGate, Dispatch
-from reput.streaming.tail.opening import OpenQuery
+from reput.streaming.tail.micro_batch import Dispatch
+from reput.streaming.tail.query import BatchGate, OpenQuery, SupervisedQuery
+from reput.streaming.tail.retry import Retry
 from reput.streaming.tail.spark_progress import SparkProgress
-from reput.streaming.tail.supervisor import Retry, SupervisedQuery
 
 LIMIT_SECONDS = 20
 
@@ -60,6 +60,7 @@ class Sinks:
     names: tuple[str, ...] = ("table",)
     end_offset: int = 0
     unwritten: Exception | None = None
+    close: Callable[[], None] = lambda: None
 
     def __call__(self, *_: Any) -> None:
         raise AssertionError
@@ -85,6 +86,8 @@ class Scene:
 
     def __post_init__(self) -> None:
         self.reporter = ProgressReporter(Console(quiet=True))
+        # They are closed in the order in which they were opened, the last one perhaps twice.
+        self.sinks.close = lambda: self.closed.extend(self.opened[len(self.closed) :][:1])
         retry = Retry(self.retry_for_s, clock=self.clock)
         self.query = SupervisedQuery(
             *(("table",), self.open_next, self.judge, retry, self.reporter, self.clock),
@@ -106,9 +109,7 @@ class Scene:
             SparkProgress("table", RunState()),
             self.sinks.end_offset,
             lambda: False,
-            lambda: None,
         )
-        found.close_files = lambda: self.closed.append(found)
         self.opened.append(found)
         return found
 

@@ -1,33 +1,202 @@
-"""One query of a run, looked after: opened, watched, closed after a failure, and opened anew while that may pass.
+"""A query of the stream: opened, watched, closed after a failure, and opened anew while that may pass.
 
-It is opened in a thread of its own, so that the run goes on meanwhile: the other query, and its answer to a stop.
+`SupervisedQuery` is its whole life, `OpenQuery` the time between an opening and the closing after it, and `BatchGate`
+the door through which its micro-batches come.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextvars import copy_context
 from dataclasses import dataclass
-from pathlib import Path
 
-from reput.sinks.table.creation import is_table
-from reput.sinks.table.location import TableLocation, table_away
-from reput.source.errors import DataLossError, OutputAwayError, ReputError, TransientError
-from reput.source.log.log_reader import LogReader
-from reput.streaming.output.spark_checkpoint import TABLE
-from reput.streaming.process.failures import failure_of, is_passing, jvm_death, may_pass_in_a_run, one_line
-from reput.streaming.process.jvm import has_jvm_died
-from reput.streaming.spark.sessions import Sessions
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from reput.source.errors import remote_error
+from reput.streaming.process.failures import failure_of, one_line, text_of
+from reput.streaming.process.work_of_thread import at_work_for
 from reput.streaming.status.progress import ProgressReporter
-from reput.streaming.tail.opening import OpenQuery
+from reput.streaming.tail.micro_batch import Dispatch
+from reput.streaming.tail.retry import Retry
+from reput.streaming.tail.spark_progress import SparkProgress
 
 _log = logging.getLogger("reput")
 
+# ----------------------------------------------------------------------------------------------------------------------
+# The gate in front of a query's micro-batches: one at a time, none after a stop or a failure.
+
+
+class BatchGate:
+    """Lets a stop wait for the current batch, which `query.stop()` alone would interrupt."""
+
+    def __init__(
+        self,
+        dispatch: Dispatch,
+        check: Callable[[], None],
+        broker: str | None = None,
+        at_first: Callable[[DataFrame], None] | None = None,
+    ) -> None:
+        """`check` raises if nothing may be written just now; it is asked before each batch.
+
+        `broker` is who the threads work for that call it; Spark's know nobody. `at_first` is called before the first
+        batch.
+        """
+        self._dispatch = dispatch
+        self._broker = broker
+        self._check = check
+        self._at_first = at_first
+        self._stopping = threading.Event()
+        self._idle = threading.Lock()
+        #: What ended a batch, or the idle work after it, halfway: sinks may have some of the effects, and must be
+        #: recovered before the next batch.
+        self.failure: BaseException | None = None
+
+    def __call__(self, ranges: DataFrame, batch_id: int) -> None:
+        """Process the batch, or after a request to stop end the query with StoppedBetweenBatchesError."""
+        with at_work_for(self._broker, self._dispatch.names[0]), self._idle:
+            if self._stopping.is_set():
+                # The previous batch is committed. This one is planned, and will be done after the next start.
+                raise StoppedBetweenBatchesError
+            try:
+                self._check()
+                if self._at_first is not None:
+                    self._at_first(ranges)
+                    self._at_first = None
+                self._dispatch(ranges, batch_id)
+            except Exception as error:
+                self.failure = error
+                raise
+            except BaseException as error:
+                self.failure = error
+                # py4j does not catch these: its thread would end, and the JVM would wait for its answer for ever.
+                msg = f"{type(error).__name__} in a micro-batch: {error}"
+                raise RuntimeError(msg) from error
+
+    def while_idle(self) -> None:
+        """Let the dispatch tidy, unless it is busy with a batch, has failed, or a stop was asked for."""
+        self._if_idle(self._dispatch.while_idle)
+
+    def look(self) -> None:
+        """Let the dispatch do what is due each second, under the conditions of `while_idle`."""
+        self._if_idle(self._dispatch.look)
+
+    def _if_idle(self, action: Callable[[], None]) -> None:
+        if self._idle.acquire(blocking=False):
+            try:
+                if self.failure is None and not self._stopping.is_set() and not self._dispatch.is_writing:
+                    with at_work_for(self._broker, self._dispatch.names[0]):
+                        self._check()
+                        self._dispatch.settle()
+                        action()
+            except Exception as error:  # noqa: BLE001  whoever looks after the query finds it
+                self.failure = error
+            finally:
+                self._idle.release()
+
+    def settle(self) -> None:
+        """Wait for the current batch, and until all that was read is written; what fails is noted as `failure`."""
+        with self._idle:
+            try:
+                self._dispatch.settle()
+            except Exception as error:  # noqa: BLE001  as above
+                self.failure = self.failure or error
+
+    def close(self) -> None:
+        """Let no further batch begin, and `settle`."""
+        self._stopping.set()
+        self.settle()
+
+
+class StoppedBetweenBatchesError(Exception):
+    """Ends a query that was asked to stop, before its next batch begins."""
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# One query of Spark at work: its sinks, its gate, the files it writes; and how it is stopped and closed.
+
+# How long a stopped query may take to note that its last batch is done.
+_STOP_SECONDS = 10.0
+# Between two polls of an idle log, Spark is at rest only for its `pollingDelay`, which must not be missed.
+_STOP_POLL_SECONDS = 0.003
+
+
+@dataclass
+class OpenQuery:
+    """A query that was started.
+
+    Attributes
+    ----------
+    progress
+        Asks Spark what it says of the query.
+    began_at
+        Where the dispatch ended when its sinks had been recovered.
+    has_died
+        Whether Spark's JVM has died, so that there is nothing to stop.
+    """
+
+    dispatch: Dispatch
+    gate: BatchGate
+    query: StreamingQuery
+    progress: SparkProgress
+    began_at: int
+    has_died: Callable[[], bool]
+
+    @property
+    def is_active(self) -> bool:
+        """Whether Spark still runs it. Ask this before `failure`, so that the error of one that ends is seen."""
+        return bool(self.query.isActive)
+
+    def failure(self) -> BaseException | None:
+        """What ended it: what a batch or the source raised, as it was, or else Spark's error; None if nothing did."""
+        error = self.query.exception()
+        if self.gate.failure is not None:
+            return self.gate.failure
+        return None if error is None else remote_error(text_of(error)) or error
+
+    @property
+    def has_advanced(self) -> bool:
+        """Whether its sinks have got further than where they were recovered."""
+        return self.dispatch.end_offset > self.began_at
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it got anywhere since it was opened: by a batch, or by finding, again and again, that none is due."""
+        return self.has_advanced or self.query.lastProgress is not None
+
+    @property
+    def failed_in_batch(self) -> bool:
+        """Whether a batch failed, rather than Spark between two of them."""
+        return self.gate.failure is not None
+
+    def close(self) -> None:
+        """Stop it after the current batch, and close the dispatch."""
+        try:
+            stop_between_batches(self.query, self.gate, self.has_died)
+        finally:
+            self.dispatch.close()
+
+
+def stop_between_batches(query: StreamingQuery, gate: BatchGate, has_died: Callable[[], bool]) -> None:
+    """Stop a query after the current batch, giving Spark time to note that it is done; not if its JVM `has_died`."""
+    gate.close()
+    deadline = time.monotonic() + _STOP_SECONDS
+    try:
+        while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
+            time.sleep(_STOP_POLL_SECONDS)
+        query.stop()
+    except Exception:
+        if not has_died():
+            raise
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# A query's life: it is opened in a thread of its own. Meanwhile the run goes on: the other query, and the answer to a
+# stop.
 
 #: What is behind an error of a query, in a batch or not, and whether the run waits for that to pass.
 Judge = Callable[[BaseException, bool], tuple[BaseException, bool]]
@@ -252,155 +421,3 @@ def _run(open_query: Callable[[], OpenQuery], opening: Future[OpenQuery]) -> Non
         opening.set_result(open_query())
     except BaseException as error:  # noqa: BLE001  whoever looks after the query raises it
         opening.set_exception(error)
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# When a query that failed is opened again, and when that is given up: pauses that grow, by a clock.
-
-#: Pauses before the first, the second and later attempts, in seconds; the last one is repeated.
-PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
-
-
-@dataclass(frozen=True)
-class Pause:
-    """What comes before an attempt.
-
-    Attributes
-    ----------
-    seconds
-        How long it is.
-    attempt
-        Which attempt in a row follows it, counted from 1.
-    since_s
-        How long ago the first failure in this row was.
-    is_news
-        Whether it says more than the pause before: it is longer, or the failure is another.
-    """
-
-    seconds: float
-    attempt: int
-    since_s: float
-    is_news: bool
-
-
-class Retry:
-    """The attempts of one query. They are in a row as long as the query does not go on between two failures."""
-
-    def __init__(
-        self,
-        retry_for_s: float,
-        pauses_s: Sequence[float] = PAUSES_S,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """A row lasts for `retry_for_s` seconds at most; `clock` is monotonic, in seconds."""
-        self._retry_for_s = retry_for_s
-        self._pauses_s = pauses_s
-        self._clock = clock
-        self._since: float | None = None
-        self._attempts = 0
-        self._told: str | None = None
-
-    @property
-    def is_in_row(self) -> bool:
-        """Whether the query failed, and was not seen to go on since."""
-        return self._since is not None
-
-    def after(self, failure: str) -> Pause | None:
-        """The pause after a failure, given as its text; None if it is given up."""
-        now = self._clock()
-        if self._since is None:
-            self._since = now
-        left = self._since + self._retry_for_s - now
-        if left <= 0:
-            return None
-        self._attempts += 1
-        # The last attempt is made at the very end.
-        seconds = min(self._pauses_s[min(self._attempts, len(self._pauses_s)) - 1], left)
-        is_news = self._attempts <= len(self._pauses_s) or failure != self._told
-        self._told = failure
-        return Pause(seconds, self._attempts, now - self._since, is_news)
-
-    def went_on(self) -> float:
-        """End the row; returns how many seconds it lasted."""
-        lasted = 0.0 if self._since is None else self._clock() - self._since
-        self._since, self._attempts, self._told = None, 0, None
-        return lasted
-
-    def given_up(self, query: str, failure: ReputError) -> ReputError:
-        """The error that ends a run in which `query` could not get over `failure`.
-
-        A supervisor starts the same command again, unless a directory of the output is missing: a start would make a
-        new one there.
-        """
-        kind = type(failure) if isinstance(failure, TransientError | OutputAwayError) else TransientError
-        cause, lasted = failure.cause, 0.0 if self._since is None else self._clock() - self._since
-        if self._attempts:
-            times = "once" if self._attempts == 1 else f"{self._attempts} times"
-            cause = f"{query} did not go on within {lasted:.0f} s and was opened again {times}: {cause}"
-        return kind(cause, advice=failure.advice, file=failure.file, physical_offset=failure.physical_offset)
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# What is behind a failure of a query, and whether the run waits for that to pass.
-#
-# Without the output, Spark, the log or the table everything fails, in many ways: the failure is told by what is gone.
-
-# The connections of a killed process close before the process is seen to have ended.
-_JVM_ENDS_WITHIN_S = 0.5
-
-
-class Causes:
-    """Judges the failures of one run; for one thread."""
-
-    def __init__(
-        self,
-        check_output: Callable[[], None],
-        log: LogReader,
-        sessions: Sessions,
-        table: TableLocation | None,
-        *,
-        available_now: bool,
-    ) -> None:
-        """`check_output` raises if the output is gone; `log` has listed the log before.
-
-        A run that ends with the log (`available_now`) waits for little: whoever started it waits for its end.
-        """
-        self._check_output = check_output
-        self._log = log
-        self._sessions = sessions
-        self._table = table
-        self._available_now = available_now
-
-    def judge(self, names: Sequence[str], error: BaseException, *, in_batch: bool) -> tuple[BaseException, bool]:
-        """What is behind `error` of the query that keeps `names`, and whether to wait for it to pass.
-
-        `in_batch` says that it ended a batch, and not Spark's own work between two of them.
-        """
-        cause = self._cause(names, error)
-        if self._available_now:
-            return cause, not (in_batch or self._sessions.has_died()) and is_passing(cause)
-        if self._sessions.has_died() and not self._sessions.can_start:
-            return cause, False
-        return cause, may_pass_in_a_run(cause)
-
-    def _cause(self, names: Sequence[str], error: BaseException) -> BaseException:
-        try:
-            self._check_output()
-        except ReputError as away:
-            return away
-        self._sessions.look()
-        if has_jvm_died(within_s=_JVM_ENDS_WITHIN_S) or self._sessions.has_died():
-            return jvm_death()
-        try:
-            self._log.queue()
-        except (ReputError, OSError) as away:
-            return away
-        if isinstance(error, DataLossError) and error.file is not None and os.path.exists(error.file):  # noqa: PTH110
-            return TransientError(f"{error.file} was away for a moment", file=error.file)
-        if TABLE in names and isinstance(self._table, Path):
-            try:
-                if not is_table(self._table):
-                    return table_away(self._table)
-            except ReputError as away:
-                return away
-        return error
