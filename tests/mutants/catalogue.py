@@ -1035,21 +1035,21 @@ MUTANTS = (
         "        if left <= 0:\n",
         "        if self._retry_for_s <= 0:\n",
         "unit/streaming/tail/test_retry.py::test_no_time_means_no_attempt",
-        "unit/streaming/tail/test_query.py::test_giving_up",
+        "unit/streaming/tail/test_supervised_query.py::test_giving_up",
     ),
     _mutant(
         "progress between two failures is forgotten",
         "streaming/tail/query.py",
         "        if self._retry.is_in_row and query.has_advanced:\n",
         "        if False:\n",
-        "unit/streaming/tail/test_query.py::test_progress_between_two_failures_gives_all_the_time_again",
+        "unit/streaming/tail/test_supervised_query.py::test_progress_between_two_failures_gives_all_the_time_again",
     ),
     _mutant(
         "a query is opened beside the one that failed",
         "streaming/tail/query.py",
         "            query.close()\n        except",
         "            pass\n        except",
-        "unit/streaming/tail/test_query.py::test_it_waits_is_opened_again_and_goes_on",
+        "unit/streaming/tail/test_supervised_query.py::test_it_waits_is_opened_again_and_goes_on",
     ),
     _mutant(
         "a lost row is waited for",
@@ -1135,7 +1135,7 @@ MUTANTS = (
         "streaming/tail/query.py",
         "                self._query.gate.settle()\n",
         "                pass\n",
-        "unit/streaming/tail/test_query.py::test_a_last_wave_that_cannot_be_written_when_spark_has_ended",
+        "unit/streaming/tail/test_supervised_query.py::test_a_last_wave_that_cannot_be_written_when_spark_has_ended",
     ),
     _mutant(
         "a wave of a log that was cut is written",
@@ -1218,7 +1218,7 @@ MUTANTS = (
         "streaming/tail/query.py",
         "            error = self._query.gate.failure if is_active else self._query.failure()\n",
         "            error = self._query.failure()\n",
-        "unit/streaming/tail/test_query.py::test_spark_is_asked_one_question_of_a_query_that_runs",
+        "unit/streaming/tail/test_supervised_query.py::test_spark_is_asked_one_question_of_a_query_that_runs",
     ),
     _mutant(
         "how far a run is behind is unknown for a minute after its start",
@@ -1239,21 +1239,21 @@ MUTANTS = (
         "streaming/tail/query.py",
         "        if self._is_well(self._query) and now - self._asked_at < self._asked_every_s:\n",
         "        if False:\n",
-        "unit/streaming/tail/test_query.py::test_a_query_that_runs_is_asked_about_now_and_then",
+        "unit/streaming/tail/test_supervised_query.py::test_a_query_that_runs_is_asked_about_now_and_then",
     ),
     _mutant(
         "a query that was opened again is asked about as seldom as one that runs",
         "streaming/tail/query.py",
         "        return query.gate.failure is None and not self._retry.is_in_row\n",
         "        return query.gate.failure is None\n",
-        "unit/streaming/tail/test_query.py::test_a_query_that_runs_is_asked_about_now_and_then",
+        "unit/streaming/tail/test_supervised_query.py::test_a_query_that_runs_is_asked_about_now_and_then",
     ),
     _mutant(
         "a failed micro-batch is found as late as the end of a query",
         "streaming/tail/query.py",
         "        return query.gate.failure is None and not self._retry.is_in_row\n",
         "        return not self._retry.is_in_row\n",
-        "unit/streaming/tail/test_query.py::test_a_query_that_runs_is_asked_about_now_and_then",
+        "unit/streaming/tail/test_supervised_query.py::test_a_query_that_runs_is_asked_about_now_and_then",
     ),
     # --- the table's files
     _mutant(
@@ -1488,7 +1488,7 @@ MUTANTS = (
         "streaming/tail/query.py",
         "        if is_out_of_date:\n            self.renew()\n",
         "",
-        "unit/streaming/tail/test_query.py",
+        "unit/streaming/tail/test_supervised_query.py",
     ),
     _mutant(
         "files get old when the time of day is set forwards",
