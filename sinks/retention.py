@@ -23,6 +23,7 @@ from reput.sinks.files.store_path import (
 )
 from reput.sinks.formats.consume_queue import is_pre_blank, is_written
 from reput.sinks.index.index_reader import index_file_names, open_index_file
+from reput.sinks.queue.batch_consume_queue import offsets_of_batches
 from reput.sinks.queue.consume_queue_ext import files_before
 from reput.sinks.queue.queue_reader import QueueReader
 from reput.source.arrays import leading
@@ -46,7 +47,7 @@ def expire_queue(disk: QueueReader, min_physic_offset: int, end_offset: int | No
     least, end = _kept_units(disk, min_physic_offset)
     if disk.kind.top == BATCH_CONSUME_QUEUE:
         first = next((file for file in disk.files if disk.relative_path(file) not in removed), 0)
-        least, end = _batch_offsets(disk, first // disk.unit_size, least, end)
+        least, end = offsets_of_batches(disk, first // disk.unit_size, least, end)
     topic = disk.topic.decode("utf-8", "backslashreplace")
     return QueueRetention(topic, disk.queue_id, least, end, tuple(removed))
 
@@ -124,21 +125,6 @@ def _kept_units(disk: QueueReader, min_physic_offset: int) -> tuple[int, int]:
     else:
         end = last // disk.unit_size + leading(is_written(disk.units(last)))
     return disk.min_offset(min_physic_offset, end), end
-
-
-def _batch_offsets(disk: QueueReader, first: int, least: int, end: int) -> tuple[int, int]:
-    """The queue offsets of the units `[least, end)` of a queue whose first file that is left begins with unit `first`.
-
-    An inner batch has several. Where they begin is told by the last unit before them, if there is one
-    (``BatchConsumeQueue#correctMinOffset`` and ``#reviseMaxOffsetInQueue``). Without a unit both are 0.
-    """
-    if end <= first:
-        return 0, 0
-    before, last = disk.read(max(first, least - 1), 1)[0], disk.read(end - 1, 1)[0]
-    begin = int(before["msg_base_offset"])
-    if least > first:
-        begin += int(before["batch_size"])
-    return begin, int(last["msg_base_offset"]) + int(last["batch_size"])
 
 
 def _expired_ext_files(disk: QueueReader, min_physic_offset: int) -> list[RelativePath]:

@@ -12,11 +12,12 @@ import numpy as np
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts, BatchAnomalies
 from reput.sinks.dispatch.batch import LogicBatch
 from reput.sinks.dispatch.entries import QueueEntries
+from reput.sinks.dispatch.piece_entries import PieceEntries
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_path import BATCH_CONSUME_QUEUE, batch_consume_queue_directory
 from reput.sinks.formats.batch_consume_queue import BATCH_ENTRY, BATCH_STORE_UNIT_SIZE
 from reput.sinks.queue.consume_queue import KIND as CONSUME_QUEUE_KIND
-from reput.sinks.queue.queue_reader import QueueKind, Units
+from reput.sinks.queue.queue_reader import QueueKind, QueueReader, Units
 from reput.sinks.queue.queue_sink import Append, Queue, QueueSink
 from reput.sinks.sink import not_yet_written
 from reput.source.arrays import Int64s
@@ -39,6 +40,26 @@ def queues_of_wrong_kind(root: Path, batch_topics: frozenset[bytes]) -> Iterator
         for topic, queue_id in kind.queues(root):
             if (topic in batch_topics) != is_batch:
                 yield kind, topic, queue_id
+
+
+def queues_of_kind(kind: QueueKind, entries: PieceEntries) -> Iterator[QueueEntries]:
+    """The entries of each queue of one kind."""
+    return entries.batch_queues() if kind is KIND else entries.all_queues()
+
+
+def offsets_of_batches(disk: QueueReader, first: int, least: int, end: int) -> tuple[int, int]:
+    """The queue offsets of the units `[least, end)` of a queue whose first file that is left begins with unit `first`.
+
+    An inner batch has several. Where they begin is told by the last unit before them, if there is one
+    (``BatchConsumeQueue#correctMinOffset`` and ``#reviseMaxOffsetInQueue``). Without a unit both are 0.
+    """
+    if end <= first:
+        return 0, 0
+    before, last = disk.read(max(first, least - 1), 1)[0], disk.read(end - 1, 1)[0]
+    begin = int(before["msg_base_offset"])
+    if least > first:
+        begin += int(before["batch_size"])
+    return begin, int(last["msg_base_offset"]) + int(last["batch_size"])
 
 
 @dataclass

@@ -20,7 +20,7 @@ from reput.sinks.findings import FIRST_MAX, Difference, Findings
 from reput.sinks.formats.consume_queue import PRE_BLANK, is_pre_blank
 from reput.sinks.formats.consume_queue_ext import CqExtUnit, is_ext_addr, skip_units, un_decorate
 from reput.sinks.queue.batch_consume_queue import KIND as BATCH_KIND
-from reput.sinks.queue.batch_consume_queue import BatchConsumeQueue
+from reput.sinks.queue.batch_consume_queue import BatchConsumeQueue, queues_of_kind
 from reput.sinks.queue.consume_queue import KIND, ConsumeQueue, rounded_file_size
 from reput.sinks.queue.log_limits import LogLimits
 from reput.sinks.queue.queue_lives import QueueLives
@@ -86,8 +86,8 @@ def compare_queues(settings: QueueSettings, entries: PieceEntries, findings: Fin
 
 def queues_of(entries: PieceEntries) -> Iterator[tuple[QueueKind, QueueEntries]]:
     """Each queue's entries, with the kind of the queue."""
-    for kind, queues in ((KIND, entries.all_queues()), (BATCH_KIND, entries.batch_queues())):
-        for incoming in queues:
+    for kind in KINDS.values():
+        for incoming in queues_of_kind(kind, entries):
             yield kind, incoming
 
 

@@ -1,10 +1,11 @@
-"""How far the queues on disk agree with the log, and cutting off what does not.
+"""How far the queues of one kind on disk agree with the log, and cutting off what does not.
 
 The broker trusts queue files up to their first unwritten unit, and cuts only what points behind the log's end
-(``ConsumeQueue#recover``, ``#truncateDirtyLogicFiles``). Here every entry whose record the log still has is compared
-with the entry that the record makes, so stale units, lost pages, missing files and a rewritten log are all found in the
-same way. There are two more differences. What is cut off is zeroed, because 4.9.3's next recovery would read stale
-units as valid again. And a file whose first unit is not written is removed; the broker keeps any such unit.
+(``ConsumeQueue#recover``, ``#truncateDirtyLogicFiles``, and the same of ``BatchConsumeQueue``). Here every entry whose
+record the log still has is compared with the entry that the record makes, so stale units, lost pages, missing files and
+a rewritten log are all found in the same way. There are two more differences. What is cut off is zeroed, because
+4.9.3's next recovery would read stale units as valid again. And a file whose first unit is not written is removed; the
+broker keeps any such unit.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ import numpy as np
 from reput.sinks.dispatch.batch import LogicBatch
 from reput.sinks.dispatch.entries import QueueEntries
 from reput.sinks.files.durable_file import DurableFiles
-from reput.sinks.formats.consume_queue import CQ_STORE_UNIT_SIZE, ENTRY, is_pre_blank, is_written
+from reput.sinks.formats.consume_queue import is_pre_blank, is_written
 from reput.sinks.formats.consume_queue_ext import MAX_ADDR
-from reput.sinks.queue.consume_queue import KIND, rounded_file_size
-from reput.sinks.queue.queue_reader import QueueReader, load_queues
+from reput.sinks.queue.batch_consume_queue import queues_of_kind
+from reput.sinks.queue.consume_queue import KIND
+from reput.sinks.queue.queue_reader import QueueKind, QueueReader, Units, load_queues
 from reput.sinks.queue.queue_sink import queue_name
-from reput.source.arrays import Entries, Int64s, leading
+from reput.source.arrays import Int64s, leading
 from reput.source.errors import SinkError
 
 _LMQ_PREFIX = b"%LMQ%"
@@ -52,6 +54,11 @@ class QueueState:
     life_begin: int = -1
     awaited: int = 0
 
+    @property
+    def end_number(self) -> int:
+        """The number of the unit behind the agreeing ones."""
+        return self.end // self.disk.unit_size
+
     def may_start_over_behind(self, physical_offset: int) -> int | None:
         """Where the record is of the queue's very first entry, if that is a later one than this; otherwise None."""
         if self.has_entries or self.begin or self.life_begin >= 0:
@@ -61,13 +68,16 @@ class QueueState:
             int(first["physical_offset"][0]) if len(first) and first["physical_offset"][0] > physical_offset else None
         )
 
-    def check_head(self, queue_offset: int, found: Entries, incoming: QueueEntries) -> None:
+    def check_head(self, queue_offset: int, found: Units, incoming: QueueEntries) -> None:
         """Give up the entries of expired records if the queue's first record in the log does not follow them.
 
-        Some of them were lost, and going on behind the rest would shift every later entry.
+        Some of them were lost, and going on behind the rest would shift every later entry. An entry of a
+        BatchConsumeQueue says its queue offset itself.
         """
-        first = incoming.entries.view(ENTRY)[:1, 0]
-        follows = queue_offset * CQ_STORE_UNIT_SIZE == self.end
+        if self.disk.kind is not KIND:
+            return
+        first = incoming.entries.view(KIND.unit)[:1, 0]
+        follows = queue_offset == self.end_number
         if self.has_entries and not follows and not (len(found) and agree(found[:1], first).all()):
             self.has_entries, self.end = False, -1
 
@@ -114,6 +124,7 @@ class QueueCheck:
     emptied for a later life.
     """
 
+    kind: QueueKind
     queues: dict[tuple[bytes, int], QueueState] = field(default_factory=dict)
     disagrees_at: int | None = None
     begins_life: BeginsLife = never
@@ -123,26 +134,29 @@ class QueueCheck:
     def load(
         cls,
         root: Path,
-        mapped_file_size: int,
+        kind: QueueKind,
+        file_size: int,
         start: int,
         begins_life: BeginsLife = never,
         emptied: Collection[tuple[bytes, int]] = (),
     ) -> QueueCheck:
-        """Load the queues below `root`; entries of records before `start`, which the log no longer has, are trusted.
+        """Load the queues below `root`, with files of `file_size` bytes, a multiple of a unit's.
+
+        Entries of records before `start`, which the log no longer has, are trusted.
 
         Raises
         ------
         SinkError
-            A broker with ``mappedFileSizeConsumeQueue`` = `mapped_file_size` would not make such a directory or file.
+            A broker with such files would not make such a directory or file.
         """
-        states = (_after_expired(disk, start) for disk in load_queues(root, KIND, rounded_file_size(mapped_file_size)))
+        states = (_after_expired(disk, start) for disk in load_queues(root, kind, file_size))
         queues = {(state.disk.topic, state.disk.queue_id): state for state in states}
-        return cls(queues, None, begins_life, emptied)
+        return cls(kind, queues, None, begins_life, emptied)
 
     def compare(self, batch: LogicBatch) -> None:
         """Go on with the next batch; sets `disagrees_at` to the physical offset of the first record that disagrees."""
         assert self.disagrees_at is None
-        matches = [self._match(incoming) for incoming in batch.entries.all_queues()]
+        matches = [self._match(incoming) for incoming in queues_of_kind(self.kind, batch.entries)]
         unmatched = [match.unmatched for match in matches if match.unmatched is not None]
         self.disagrees_at = min(unmatched, default=None)
         until = batch.end if self.disagrees_at is None else self.disagrees_at
@@ -156,13 +170,13 @@ class QueueCheck:
 
     def look_at_heads(self, batch: LogicBatch) -> None:
         """Go on with a batch behind what is compared, to see where queues with expired entries go on."""
-        for incoming in batch.entries.all_queues():
+        for incoming in queues_of_kind(self.kind, batch.entries):
             state = self.queues.get((incoming.topic, incoming.queue_id))
             if state is not None and not state.was_derived:
                 state.was_derived = True
                 state.check_head(
                     int(incoming.queue_offsets[0]),
-                    state.disk.read_written(state.end // CQ_STORE_UNIT_SIZE, 1),
+                    state.disk.read_written(state.end_number, 1),
                     incoming,
                 )
 
@@ -199,7 +213,7 @@ class QueueCheck:
     @property
     def entries(self) -> int:
         """The sum of the queues' agreeing ends, in entries: what a progress record counts."""
-        return sum(state.end // CQ_STORE_UNIT_SIZE for state in self.queues.values() if state.has_entries)
+        return sum(state.end_number for state in self.queues.values() if state.has_entries)
 
     def _match(self, incoming: QueueEntries) -> _Match:
         key = (incoming.topic, incoming.queue_id)
@@ -210,14 +224,14 @@ class QueueCheck:
             incoming = self._of_later_life(state, incoming)
             if not len(incoming.entries):
                 return _NOTHING
-        derived = incoming.entries.view(ENTRY)[:, 0]
+        derived: Units = incoming.entries.view(self.kind.unit)[:, 0]
         if state is None:
             return _Match(None, np.empty(0, np.int64), [], int(derived["physical_offset"][0]))
-        found = state.disk.read_written(state.end // CQ_STORE_UNIT_SIZE, len(derived))
+        found = state.disk.read_written(state.end_number, len(derived))
         if not state.was_derived:
             state.was_derived = True
             state.check_head(int(incoming.queue_offsets[0]), found, incoming)
-        if not state.has_entries and state.end != int(incoming.queue_offsets[0]) * CQ_STORE_UNIT_SIZE:
+        if self.kind is KIND and not state.has_entries and state.end_number != int(incoming.queue_offsets[0]):
             return _Match(state, np.empty(0, np.int64), [], int(derived["physical_offset"][0]))
         if len(found) == len(derived) and agree(found, derived).all():
             return _Match(state, derived["physical_offset"].astype(np.int64), [], None, incoming.queue_offsets)
@@ -231,7 +245,7 @@ class QueueCheck:
             state.was_derived = True
         if state.life_begin < 0:
             return incoming
-        offsets = incoming.entries.view(ENTRY)["physical_offset"][:, 0]
+        offsets = incoming.entries.view(self.kind.unit)["physical_offset"][:, 0]
         return incoming.rows(int(np.searchsorted(offsets, state.life_begin)))
 
 
@@ -255,11 +269,11 @@ class _Match:
         if state is None:
             return
         count = int(np.searchsorted(self.matched, until))
-        state.end += count * CQ_STORE_UNIT_SIZE
+        state.end += count * state.disk.unit_size
         state.has_entries |= count > 0
         if count:
-            behind_others = state.end > CQ_STORE_UNIT_SIZE
-            state.awaited = int(behind_others and self.queue_offsets[count - 1] == 0)
+            begins_anew = state.end_number > 1 and self.queue_offsets[count - 1] == 0
+            state.awaited = messages_of(state.disk, state.end_number - 1) if begins_anew else 0
         for physical_offset, end in self.repeated:
             if physical_offset < until and end % state.disk.file_size == 0 and end in state.disk.sizes:
                 state.empty_file = end
@@ -268,33 +282,37 @@ class _Match:
 _NOTHING = _Match(None, np.empty(0, np.int64), [], None)
 
 
-def _match_one_by_one(state: QueueState, found: Entries, derived: Entries, queue_offsets: Int64s) -> _Match:
+def _match_one_by_one(state: QueueState, found: Units, derived: Units, queue_offsets: Int64s) -> _Match:
     matched: list[int] = []
     rows: list[int] = []
     repeated: list[tuple[int, int]] = []
     for row, queue_offset in enumerate(queue_offsets.tolist()):
         physical_offset = int(derived["physical_offset"][row])
         at = len(matched)
-        end = state.end + at * CQ_STORE_UNIT_SIZE
+        end = state.end + at * state.disk.unit_size
         if at < len(found) and agree(found[at : at + 1], derived[row : row + 1]).all():
             matched.append(physical_offset)
             rows.append(row)
-        elif queue_offset != 0 and queue_offset * CQ_STORE_UNIT_SIZE < end:  # (D)
+        elif state.disk.kind is KIND and queue_offset != 0 and queue_offset * state.disk.unit_size < end:  # (D)
             repeated.append((physical_offset, end))
         else:
             return _Match(state, np.array(matched, np.int64), repeated, physical_offset, queue_offsets[rows])
     return _Match(state, np.array(matched, np.int64), repeated, None, queue_offsets[rows])
 
 
-def agree(found: Entries, derived: Entries) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def agree(found: Units, derived: Units) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Which entries on disk equal the derived ones; an address into ConsumeQueueExt agrees with any tags code."""
-    same_code = (found["tags_code"] == derived["tags_code"]) | (found["tags_code"] <= MAX_ADDR)
-    same: np.ndarray[tuple[int], np.dtype[np.bool_]] = (
-        (found["physical_offset"] == derived["physical_offset"])
-        & (found["msg_size"] == derived["msg_size"])
-        & same_code
-    )
+    same: np.ndarray[tuple[int], np.dtype[np.bool_]] = found["tags_code"] == derived["tags_code"]
+    same |= found["tags_code"] <= MAX_ADDR
+    for name in derived.dtype.names or ():
+        if name != "tags_code":
+            same &= found[name] == derived[name]
     return same
+
+
+def messages_of(disk: QueueReader, number: int) -> int:
+    """How many queue offsets the entry of that number takes."""
+    return 1 if disk.kind is KIND else int(disk.read(number, 1)["batch_size"][0])
 
 
 def _after_expired(disk: QueueReader, start: int) -> QueueState:
@@ -311,7 +329,7 @@ def _after_expired(disk: QueueReader, start: int) -> QueueState:
         offsets, ends = real["physical_offset"], real["physical_offset"] + real["msg_size"]
         rising = is_written(real) & (offsets >= np.concatenate([[reached], ends[:-1]])) & (offsets < start)
         count = leading(rising)
-        state.end = file + (blanks + count) * CQ_STORE_UNIT_SIZE
+        state.end = file + (blanks + count) * disk.unit_size
         if count:
             state.has_entries = True
             state.trusted_until = reached = int(ends[count - 1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from reput.sinks.dispatch.batch import LogicBatch
@@ -11,13 +12,19 @@ from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.file_system import names_in
 from reput.sinks.files.sink_progress import ProgressFile, RecordFingerprint, SinkProgress
 from reput.sinks.files.store_path import STORE_CHECKPOINT, RelativePath, index_file
-from reput.sinks.formats.consume_queue import CQ_STORE_UNIT_SIZE
 from reput.sinks.index.index_recovery import IndexCheck, IndexState
 from reput.sinks.index.index_sink import IndexSink
-from reput.sinks.queue.batch_consume_queue import queues_of_wrong_kind
-from reput.sinks.queue.consume_queue import ConsumeQueueSink
-from reput.sinks.queue.queue_recovery import BeginsLife, QueueCheck, cut_queues
-from reput.sinks.queue.queue_sink import LIVES, emptied
+from reput.sinks.queue.batch_consume_queue import KIND as BATCH_KIND
+from reput.sinks.queue.batch_consume_queue import (
+    BatchConsumeQueueSink,
+    offsets_of_batches,
+    queues_of_kind,
+    queues_of_wrong_kind,
+)
+from reput.sinks.queue.consume_queue import KIND, ConsumeQueueSink, rounded_file_size
+from reput.sinks.queue.queue_reader import QueueKind
+from reput.sinks.queue.queue_recovery import QueueCheck, QueueState, cut_queues
+from reput.sinks.queue.queue_sink import LIVES, QueueSink, emptied
 from reput.sinks.store_checkpoint import StoreCheckpoint, load_store_checkpoint, store_checkpoint
 from reput.source.errors import OutputError
 from reput.source.log.log_reader import LogReader
@@ -62,10 +69,14 @@ class OutputRecovery:
         needs = replace(logic_needs(config, config.store), filters=None, ext=False)
         self._task = RangeTask(log.decode_options, needs)
         self._batches: list[tuple[int, int, RecordFingerprint | None]] = []
-        self._queue_repair = QueueRepair(config, files, self._begins_life, needs.batch_topics)
-        index_repair = IndexRepair(config, files)
-        wanted = [(self._queue_repair, needs.consume_queue), (index_repair, needs.index)]
-        self._repairs: list[SinkRepair] = [repair for repair, is_on in wanted if is_on and self._open(repair)]
+        wanted: list[SinkRepair] = []
+        if needs.consume_queue:
+            wanted.append(QueueRepair(config, files, self._begins_life, needs.batch_topics))
+            if needs.batch_topics:
+                wanted.append(BatchQueueRepair(config, files, self._begins_life, needs.batch_topics))
+        if needs.index:
+            wanted.append(IndexRepair(config, files))
+        self._repairs = [repair for repair in wanted if self._open(repair)]
         self._compare()
         self._planned = [self._plan(repair) for repair in self._repairs]
         self._checkpoint = self._planned_checkpoint()
@@ -103,7 +114,8 @@ class OutputRecovery:
     @property
     def queues(self) -> tuple[QueueReport, ...]:
         """The queues that remain."""
-        return self._queue_repair.queues(self._least) if self._queue_repair in self._repairs else ()
+        repairs = (repair for repair in self._repairs if isinstance(repair, QueueRepair))
+        return tuple(queue for repair in repairs for queue in repair.queues(self._least))
 
     @property
     def is_changed(self) -> bool:
@@ -171,13 +183,14 @@ class OutputRecovery:
         assert batch is not None
         return batch
 
-    def _begins_life(self, topic: bytes, queue_id: int, offset: int) -> bool:
+    def _begins_life(self, kind: QueueKind, topic: bytes, queue_id: int, offset: int) -> bool:
         """As ``QueueCheck.begins_life``."""
         # The log remembers where it was asked to read from as where a record begins.
         if not (self._least <= offset < self.log_end and self._log.align_down(self._least, offset) == offset):
             return False
         entries = self._batch(offset, self._log.limit(offset, self.log_end, 1, None)).entries
-        found = (queue for queue in entries.all_queues() if (queue.topic, queue.queue_id) == (topic, queue_id))
+        queues = queues_of_kind(kind, entries)
+        found = (queue for queue in queues if (queue.topic, queue.queue_id) == (topic, queue_id))
         return any(queue.first_physical_offset == offset and queue.queue_offsets[0] == 0 for queue in found)
 
     # --- what to do ------------------------------------------------------------------------------------------
@@ -226,7 +239,7 @@ class OutputRecovery:
         for repair, progress in zip(self._repairs, self._planned, strict=True):
             if repair.disagrees_at is None and not (repair.record and progress.end_offset < repair.record.end_offset):
                 continue
-            if repair is self._queue_repair:
+            if isinstance(repair, QueueRepair):
                 logics = progress.last_record.store_timestamp if progress.last_record else 0
                 last = progress.last_record.offset if progress.last_record else 0
                 planned = planned.with_logics_physical_offset(min(known.logics_physical_offset, last))
@@ -338,27 +351,39 @@ class SinkRepair:
 
 
 class QueueRepair(SinkRepair):
-    """``consumequeue/``."""
+    """``consumequeue/``, and what is left of queues that should be of another kind."""
 
     name = ConsumeQueueSink.name
+    kind = KIND
     _check: QueueCheck
 
     def __init__(
-        self, config: PipelineConfig, files: DurableFiles, begins_life: BeginsLife, batch_topics: frozenset[bytes]
+        self,
+        config: PipelineConfig,
+        files: DurableFiles,
+        begins_life: Callable[..., bool],
+        batch_topics: frozenset[bytes],
     ) -> None:
-        """`begins_life` as in ``QueueCheck``.
+        """`begins_life` as in ``QueueCheck``, with the kind of the queue before all else.
 
         Topics of `batch_topics` have another kind of queue: what is left of theirs are empty directories.
         """
         super().__init__(config, files)
-        self._begins_life = begins_life
+        self._begins_life = partial(begins_life, self.kind)
         self._batch_topics = batch_topics
 
     def open(self, start: int) -> None:
         """Read the queues' files; entries of records before `start` are trusted."""
         self.start = start
-        size = self.config.queue.mapped_file_size_consume_queue
-        self._check = QueueCheck.load(self.files.root, size, start, self._begins_life, emptied(self.record))
+        size = self._file_size
+        self._check = QueueCheck.load(self.files.root, self.kind, size, start, self._begins_life, emptied(self.record))
+
+    @property
+    def _file_size(self) -> int:
+        return rounded_file_size(self.config.queue.mapped_file_size_consume_queue)
+
+    def _sink(self) -> QueueSink:
+        return ConsumeQueueSink(self.files, self._file_size)
 
     def compare(self, batch: LogicBatch) -> None:
         """Compare the batch's entries with those of the queues."""
@@ -409,7 +434,7 @@ class QueueRepair(SinkRepair):
             self.files.remove_directory(*directory)
             self.files.remove_directory(*directory[:-1])
         self.files.sync()
-        ConsumeQueueSink(self.files, self.config.queue.mapped_file_size_consume_queue).recover(self.start)
+        self._sink().recover(self.start)
 
     def queues(self, min_physic_offset: int) -> tuple[QueueReport, ...]:
         """The queues that remain (``DefaultMessageStore#recoverTopicQueueTable``)."""
@@ -417,12 +442,37 @@ class QueueRepair(SinkRepair):
             QueueReport(
                 state.disk.topic.decode("utf-8", "backslashreplace"),
                 state.disk.queue_id,
-                state.disk.min_offset(min_physic_offset, state.end // CQ_STORE_UNIT_SIZE),
-                state.end // CQ_STORE_UNIT_SIZE,
+                *self._offsets(state, state.disk.min_offset(min_physic_offset, state.end_number)),
             )
             for state in self._check.queues.values()
             if state.has_entries
         )
+
+    def _offsets(self, state: QueueState, least: int) -> tuple[int, int]:
+        """The queue offsets of the units from number `least` on, end exclusive."""
+        return least, state.end_number
+
+
+class BatchQueueRepair(QueueRepair):
+    """``batchconsumequeue/``."""
+
+    name = BatchConsumeQueueSink.name
+    kind = BATCH_KIND
+
+    @property
+    def _file_size(self) -> int:
+        return self.config.queue.mapper_file_size_batch_consume_queue
+
+    def _sink(self) -> QueueSink:
+        return BatchConsumeQueueSink(self.files, self._file_size)
+
+    def _offsets(self, state: QueueState, least: int) -> tuple[int, int]:
+        return offsets_of_batches(state.disk, state.begin // state.disk.unit_size, least, state.end_number)
+
+    def _emptied(self, removed: Collection[str]) -> list[RelativePath]:
+        """None: those of the wrong kind are the other repair's."""
+        del removed
+        return []
 
 
 class IndexRepair(SinkRepair):

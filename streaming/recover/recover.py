@@ -161,11 +161,13 @@ def _hand_over(
 ) -> HandOver | None:
     if abort_left_by(files.root) is LeftBy.NOBODY:
         return None
-    if batch_topics(config, config.store) or config.queue.enable_consume_queue_ext:
-        names = f"{BATCH_CONSUME_QUEUE}/ and {CONSUME_QUEUE_EXT}/"
-        return HandOver(is_cleared=False, reason=f"{names} are not compared; 'reput rebuild' makes all again")
+    if config.queue.enable_consume_queue_ext:
+        why = f"{CONSUME_QUEUE_EXT}/ is not compared; 'reput rebuild' makes all again"
+        return HandOver(is_cleared=False, reason=why)
+    queues = config.queue.consume_queue_enable
     wanted = {
-        ConsumeQueueSink.name: config.queue.consume_queue_enable,
+        ConsumeQueueSink.name: queues,
+        BatchConsumeQueueSink.name: queues and bool(batch_topics(config, config.store)),
         IndexSink.name: config.index.message_index_enable,
     }
     ends = {sink: log.queue().min_offset for sink, is_on in wanted.items() if is_on}
@@ -176,10 +178,16 @@ def _hand_over(
 def _destroy(files: DurableFiles, *, unclean: bool, dry_run: bool) -> RecoveryReport:
     """Remove what was derived from a log that no longer has a segment (``DefaultMessageStore#destroyLogics``)."""
     sinks, removed = [], False
-    for sink, folders in ((ConsumeQueueSink.name, (CONSUME_QUEUE, CONSUME_QUEUE_EXT)), (IndexSink.name, (INDEX,))):
+    for sink, folders in (
+        (ConsumeQueueSink.name, (CONSUME_QUEUE, CONSUME_QUEUE_EXT)),
+        (BatchConsumeQueueSink.name, (BATCH_CONSUME_QUEUE,)),
+        (IndexSink.name, (INDEX,)),
+    ):
         record = ProgressFile(files, sink)
         known = record.load()
         gone = [folder for folder in folders if (files.root / folder).is_dir()]
+        if sink == BatchConsumeQueueSink.name and known is None and not gone:
+            continue
         sinks.append(SinkReport(sink, known.end_offset if known else None, 0, SinkFiles(tuple(gone), (), 0)))
         removed |= bool(gone) or known is not None
         if not dry_run:

@@ -147,7 +147,7 @@ class Tail:
 
         `prepares` is False if another tail of the same session prepares Spark's workers for all.
 
-        A query that failed for a reason that may pass is opened again, for ``retryForMs`` (see ``supervisor``). For
+        A query that failed for a reason that may pass is opened again, for ``retryForMs`` (see ``retry``). For
         that Spark is started again where its JVM has died, if it is given as `Sessions`.
 
         Raises

@@ -25,7 +25,7 @@ _LOADED_BY_TASKS = (
     "pyspark.worker",
     "pyspark.sql.worker.plan_data_source_read",
     "reput.source.data_source",
-    "reput.streaming.tail.logic_dispatch",
+    "reput.streaming.tail.micro_batch",
 )
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 import textwrap
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -98,3 +100,13 @@ def test_the_tree_is_as_it_is_drawn() -> None:
     shown = text.partition("## The tree")[2].partition("```\n")[2].partition("```")[0]
     expected = "\n\n".join("\n".join(drawn(folder)) for folder in ("streaming", "sinks", "source"))
     assert shown == expected + "\n"
+
+
+def test_modules_named_by_texts_are_there() -> None:
+    """What is imported by its name, such as by Spark's processes, is seen by no type checker."""
+    named = {
+        (path.name, text) for path in MODULES for text in re.findall(r'"(reput(?:\.[a-z_0-9]+)+)"', path.read_text())
+    }
+    missing = {each for each in named if each[1] != "reput.words" and find_spec(each[1]) is None}
+    assert len(named) > 3
+    assert missing == set()
