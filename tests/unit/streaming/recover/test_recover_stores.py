@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.model import Record, read_log
+from support.rebuild_runner import rebuild
 from support.sink_runner import (
     LogBatches,
     SinkRun,
+    dispatch_store,
     files_below,
     index_contents,
     no_fsync,
@@ -22,6 +24,7 @@ from support.sink_runner import (
     record_bounds,
     service_of,
 )
+from support.store_compare import differing_bytes
 from unit.sinks.test_broker_stores import settings_of
 
 from reput.sinks.store_checkpoint import StoreCheckpoint
@@ -234,3 +237,56 @@ def test_empty_queues_of_the_wrong_kind_go(broker_store: GetStore, tmp_path: Pat
     assert not (output / "consumequeue" / "BatchQ").exists()
     assert derived_files(output) == {path: data for path, data in before.items() if path in derived_files(output)}
     assert not recover(store, output).is_changed
+
+
+def cut_log(log: Path, at: int) -> None:
+    """Have the log end at a record that begins at `at`: zeros follow, and later segments are gone."""
+    for path in sorted(log.iterdir()):
+        begin = int(path.name)
+        if begin >= at:
+            path.unlink()
+        elif at < begin + path.stat().st_size:
+            data = path.read_bytes()
+            path.write_bytes(data[: at - begin] + bytes(len(data) - (at - begin)))
+
+
+def flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("harm", ["a cut log", "a flipped unit", "a lost file", "a lost record of progress"])
+def test_queues_of_inner_batches(harm: str, broker_store: GetStore, tmp_path: Path) -> None:
+    """They are compared, cut and gone on with as plain queues are; then all is as if it had been made anew."""
+    found = broker_store("v5-batchcq")
+    shutil.copytree(found.root, tmp_path / "store")
+    store = replace(found, root=tmp_path / "store")
+    config = load_config(store.root, broker_conf=store.broker_conf, overrides=["tailGuardMs=0"])
+    output, again = tmp_path / "out", tmp_path / "again"
+    rebuild(config, output)
+    assert not recover(store, output).is_changed
+    queue = output / "batchconsumequeue" / "BatchQ" / "1"
+    last = max(path for path in queue.iterdir())
+    if harm == "a cut log":
+        records = [at for at, *_ in records_of(found.root)]
+        cut_log(store.root / "commitlog", records[-60])
+    elif harm == "a flipped unit":
+        flip(queue / f"{0:020d}", 5 * 46 + 30)  # of the base offset of the sixth
+    elif harm == "a lost file":
+        last.unlink()
+    else:
+        next(output.glob("reput/**/batchconsumequeue*")).unlink()
+    report = recover(store, output)
+    assert report.is_changed
+    assert report.rewound == (harm == "a cut log")
+    assert "batchconsumequeue" in {sink.name for sink in report.sinks}
+    offsets = {queue.queue_id: queue.max_offset for queue in report.queues if queue.topic == "BatchQ"}
+    assert set(offsets) == {1, 2, 3}
+    assert not recover(store, output).is_changed
+    rebuild(config, again)
+    if harm == "a cut log":
+        assert differing_bytes(again, output) == {}
+    dispatch_store(config, output)
+    assert differing_bytes(again, output) == {}
+    assert recover(store, output).queues[-1].max_offset >= max(offsets.values())
