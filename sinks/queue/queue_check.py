@@ -52,8 +52,11 @@ class QueueSettings:
 
     def units(self, top: str, topic: bytes, queue_id: int) -> QueueReader:
         """A reader of the queue's units; `top` is the directory of its kind."""
-        size = rounded_file_size(self.mapped_file_size) if KINDS[top] is KIND else self.batch_file_size
-        return QueueReader(self.root, KINDS[top], size, topic, queue_id)
+        return QueueReader(self.root, KINDS[top], self.file_size(KINDS[top]), topic, queue_id)
+
+    def file_size(self, kind: QueueKind) -> int:
+        """The size of a file of that kind in bytes, a multiple of a unit's."""
+        return rounded_file_size(self.mapped_file_size) if kind is KIND else self.batch_file_size
 
     def ext(self, top: str, topic: bytes, queue_id: int) -> ExtFiles | None:
         """The queue's ext units; None where the settings exclude them."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from reput.sinks.formats.consume_queue import is_pre_blank, is_written
 from reput.sinks.formats.consume_queue_ext import MAX_ADDR
 from reput.sinks.queue.batch_consume_queue import queues_of_kind
 from reput.sinks.queue.consume_queue import KIND
+from reput.sinks.queue.queue_check import ExtFiles, QueueSettings, units_agree
 from reput.sinks.queue.queue_reader import QueueKind, QueueReader, Units, load_queues
 from reput.sinks.queue.queue_sink import queue_name
 from reput.source.arrays import Int64s, leading
@@ -68,7 +68,7 @@ class QueueState:
             int(first["physical_offset"][0]) if len(first) and first["physical_offset"][0] > physical_offset else None
         )
 
-    def check_head(self, queue_offset: int, found: Units, incoming: QueueEntries) -> None:
+    def check_head(self, found: Units, incoming: QueueEntries, ext: ExtFiles | None) -> None:
         """Give up the entries of expired records if the queue's first record in the log does not follow them.
 
         Some of them were lost, and going on behind the rest would shift every later entry. An entry of a
@@ -76,9 +76,8 @@ class QueueState:
         """
         if self.disk.kind is not KIND:
             return
-        first = incoming.entries.view(KIND.unit)[:1, 0]
-        follows = queue_offset == self.end_number
-        if self.has_entries and not follows and not (len(found) and agree(found[:1], first).all()):
+        follows = incoming.queue_offsets[0] == self.end_number
+        if self.has_entries and not follows and not (len(found) and agree(found[:1], incoming.rows(0, 1), ext).all()):
             self.has_entries, self.end = False, -1
 
     @property
@@ -124,6 +123,7 @@ class QueueCheck:
     emptied for a later life.
     """
 
+    settings: QueueSettings
     kind: QueueKind
     queues: dict[tuple[bytes, int], QueueState] = field(default_factory=dict)
     disagrees_at: int | None = None
@@ -133,25 +133,23 @@ class QueueCheck:
     @classmethod
     def load(
         cls,
-        root: Path,
+        settings: QueueSettings,
         kind: QueueKind,
-        file_size: int,
         start: int,
         begins_life: BeginsLife = never,
         emptied: Collection[tuple[bytes, int]] = (),
     ) -> QueueCheck:
-        """Load the queues below `root`, with files of `file_size` bytes, a multiple of a unit's.
-
-        Entries of records before `start`, which the log no longer has, are trusted.
+        """Load the queues of a kind; entries of records before `start`, which the log no longer has, are trusted.
 
         Raises
         ------
         SinkError
-            A broker with such files would not make such a directory or file.
+            A broker with these settings would not make such a directory or file.
         """
-        states = (_after_expired(disk, start) for disk in load_queues(root, kind, file_size))
+        disks = load_queues(settings.root, kind, settings.file_size(kind))
+        states = (_after_expired(disk, start) for disk in disks)
         queues = {(state.disk.topic, state.disk.queue_id): state for state in states}
-        return cls(kind, queues, None, begins_life, emptied)
+        return cls(settings, kind, queues, None, begins_life, emptied)
 
     def compare(self, batch: LogicBatch) -> None:
         """Go on with the next batch; sets `disagrees_at` to the physical offset of the first record that disagrees."""
@@ -174,11 +172,7 @@ class QueueCheck:
             state = self.queues.get((incoming.topic, incoming.queue_id))
             if state is not None and not state.was_derived:
                 state.was_derived = True
-                state.check_head(
-                    int(incoming.queue_offsets[0]),
-                    state.disk.read_written(state.end_number, 1),
-                    incoming,
-                )
+                state.check_head(state.disk.read_written(state.end_number, 1), incoming, self._ext(incoming))
 
     def check_queues(self) -> None:
         """Raise SinkError if there are queues that the present settings do not derive from the log."""
@@ -227,15 +221,18 @@ class QueueCheck:
         derived: Units = incoming.entries.view(self.kind.unit)[:, 0]
         if state is None:
             return _Match(None, np.empty(0, np.int64), [], int(derived["physical_offset"][0]))
-        found = state.disk.read_written(state.end_number, len(derived))
+        found, ext = state.disk.read_written(state.end_number, len(derived)), self._ext(incoming)
         if not state.was_derived:
             state.was_derived = True
-            state.check_head(int(incoming.queue_offsets[0]), found, incoming)
+            state.check_head(found, incoming, ext)
         if self.kind is KIND and not state.has_entries and state.end_number != int(incoming.queue_offsets[0]):
             return _Match(state, np.empty(0, np.int64), [], int(derived["physical_offset"][0]))
-        if len(found) == len(derived) and agree(found, derived).all():
+        if len(found) == len(derived) and agree(found, incoming, ext).all():
             return _Match(state, derived["physical_offset"].astype(np.int64), [], None, incoming.queue_offsets)
-        return _match_one_by_one(state, found, derived, incoming.queue_offsets)
+        return _match_one_by_one(state, found, incoming, ext)
+
+    def _ext(self, incoming: QueueEntries) -> ExtFiles | None:
+        return self.settings.ext(self.kind.top, incoming.topic, incoming.queue_id)
 
     def _of_later_life(self, state: QueueState, incoming: QueueEntries) -> QueueEntries:
         """The entries without those of a life that ended before the queue's first entry."""
@@ -282,15 +279,17 @@ class _Match:
 _NOTHING = _Match(None, np.empty(0, np.int64), [], None)
 
 
-def _match_one_by_one(state: QueueState, found: Units, derived: Units, queue_offsets: Int64s) -> _Match:
+def _match_one_by_one(state: QueueState, found: Units, incoming: QueueEntries, ext: ExtFiles | None) -> _Match:
+    offsets = incoming.entries.view(state.disk.kind.unit)["physical_offset"][:, 0].tolist()
+    queue_offsets = incoming.queue_offsets
     matched: list[int] = []
     rows: list[int] = []
     repeated: list[tuple[int, int]] = []
     for row, queue_offset in enumerate(queue_offsets.tolist()):
-        physical_offset = int(derived["physical_offset"][row])
+        physical_offset = offsets[row]
         at = len(matched)
         end = state.end + at * state.disk.unit_size
-        if at < len(found) and agree(found[at : at + 1], derived[row : row + 1]).all():
+        if at < len(found) and agree(found[at : at + 1], incoming.rows(row, row + 1), ext).all():
             matched.append(physical_offset)
             rows.append(row)
         elif state.disk.kind is KIND and queue_offset != 0 and queue_offset * state.disk.unit_size < end:  # (D)
@@ -300,13 +299,15 @@ def _match_one_by_one(state: QueueState, found: Units, derived: Units, queue_off
     return _Match(state, np.array(matched, np.int64), repeated, None, queue_offsets[rows])
 
 
-def agree(found: Units, derived: Units) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Which entries on disk equal the derived ones; an address into ConsumeQueueExt agrees with any tags code."""
-    same: np.ndarray[tuple[int], np.dtype[np.bool_]] = found["tags_code"] == derived["tags_code"]
-    same |= found["tags_code"] <= MAX_ADDR
-    for name in derived.dtype.names or ():
-        if name != "tags_code":
-            same &= found[name] == derived[name]
+def agree(found: Units, incoming: QueueEntries, ext: ExtFiles | None) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Which entries on disk equal the log's, bool[n]; without `ext` an address of a unit agrees with any tags code."""
+    expected: Units = incoming.entries[: len(found)].view(found.dtype)[:, 0]
+    same = units_agree(found, expected, incoming, ext)
+    if ext is None and not same.all():
+        as_expected = found.copy()
+        is_address = found["tags_code"] <= MAX_ADDR
+        as_expected["tags_code"] = np.where(is_address, expected["tags_code"], found["tags_code"])
+        same = units_agree(as_expected, expected, incoming, ext)
     return same
 
 

@@ -21,7 +21,8 @@ from reput.sinks.queue.batch_consume_queue import (
     queues_of_kind,
     queues_of_wrong_kind,
 )
-from reput.sinks.queue.consume_queue import KIND, ConsumeQueueSink, rounded_file_size
+from reput.sinks.queue.consume_queue import KIND, ConsumeQueueSink
+from reput.sinks.queue.queue_check import QueueSettings
 from reput.sinks.queue.queue_reader import QueueKind
 from reput.sinks.queue.queue_recovery import QueueCheck, QueueState, cut_queues
 from reput.sinks.queue.queue_sink import LIVES, QueueSink, emptied
@@ -66,7 +67,7 @@ class OutputRecovery:
         self._log = log
         self._least = log.queue().min_offset
         self.log_end = log.settled_end(self._least)
-        needs = replace(logic_needs(config, config.store), filters=None, ext=False)
+        needs = replace(logic_needs(config, config.store), filters=None)
         self._task = RangeTask(log.decode_options, needs)
         self._batches: list[tuple[int, int, RecordFingerprint | None]] = []
         wanted: list[SinkRepair] = []
@@ -375,15 +376,14 @@ class QueueRepair(SinkRepair):
     def open(self, start: int) -> None:
         """Read the queues' files; entries of records before `start` are trusted."""
         self.start = start
-        size = self._file_size
-        self._check = QueueCheck.load(self.files.root, self.kind, size, start, self._begins_life, emptied(self.record))
-
-    @property
-    def _file_size(self) -> int:
-        return rounded_file_size(self.config.queue.mapped_file_size_consume_queue)
+        queue = self.config.queue
+        sizes = queue.mapped_file_size_consume_queue, queue.mapper_file_size_batch_consume_queue
+        settings = QueueSettings(self.files.root, *sizes, queue.ext_file_size)
+        self._check = QueueCheck.load(settings, self.kind, start, self._begins_life, emptied(self.record))
 
     def _sink(self) -> QueueSink:
-        return ConsumeQueueSink(self.files, self._file_size)
+        queue = self.config.queue
+        return ConsumeQueueSink(self.files, queue.mapped_file_size_consume_queue, queue.ext_file_size)
 
     def compare(self, batch: LogicBatch) -> None:
         """Compare the batch's entries with those of the queues."""
@@ -459,12 +459,8 @@ class BatchQueueRepair(QueueRepair):
     name = BatchConsumeQueueSink.name
     kind = BATCH_KIND
 
-    @property
-    def _file_size(self) -> int:
-        return self.config.queue.mapper_file_size_batch_consume_queue
-
     def _sink(self) -> QueueSink:
-        return BatchConsumeQueueSink(self.files, self._file_size)
+        return BatchConsumeQueueSink(self.files, self.config.queue.mapper_file_size_batch_consume_queue)
 
     def _offsets(self, state: QueueState, least: int) -> tuple[int, int]:
         return offsets_of_batches(state.disk, state.begin // state.disk.unit_size, least, state.end_number)

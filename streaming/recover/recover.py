@@ -161,9 +161,6 @@ def _hand_over(
 ) -> HandOver | None:
     if abort_left_by(files.root) is LeftBy.NOBODY:
         return None
-    if config.queue.enable_consume_queue_ext:
-        why = f"{CONSUME_QUEUE_EXT}/ is not compared; 'reput rebuild' makes all again"
-        return HandOver(is_cleared=False, reason=why)
     queues = config.queue.consume_queue_enable
     wanted = {
         ConsumeQueueSink.name: queues,

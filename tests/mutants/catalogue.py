@@ -40,6 +40,20 @@ OWN_FILES = "unit/sinks/files/test_own_files.py"
 MUTANTS = (
     # --- the store's checkpoint
     _mutant(
+        "recover leaves the queues of inner batches as they are",
+        "streaming/recover/output_recovery.py",
+        "            if needs.batch_topics:\n",
+        "            if False:\n",
+        "unit/streaming/recover/test_recover_stores.py::test_queues_of_inner_batches_and_ext_units",
+    ),
+    _mutant(
+        "recover takes any unit of ConsumeQueueExt for the right one",
+        "sinks/queue/queue_recovery.py",
+        "    if ext is None and not same.all():\n",
+        "    if not same.all():\n",
+        "unit/streaming/recover/test_recover_stores.py::test_queues_of_inner_batches_and_ext_units",
+    ),
+    _mutant(
         "a cut leaves the offset in the checkpoint as it is",
         "streaming/recover/output_recovery.py",
         "planned.with_logics_physical_offset(min(known.logics_physical_offset, last))",

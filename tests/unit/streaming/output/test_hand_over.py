@@ -7,7 +7,6 @@ import os
 import shutil
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -239,16 +238,6 @@ def test_damage_that_is_left_out(damaged: int, is_cleared: bool, output: Output)
     torn_body(output, sorted(int(path.name) for path in output.log.iterdir())[damaged])
     rebuild(config, output.out, yes=True)
     assert abort_left_by(output.out) is (LeftBy.NOBODY if is_cleared else LeftBy.BROKER)
-
-
-def test_what_recover_does_not_compare_is_left_to_the_broker(output: Output) -> None:
-    """Queues of other kinds."""
-    abort(output).touch()
-    config = output.config
-    config = replace(config, queue=replace(config.queue, enable_consume_queue_ext=True))
-    report = recover_output(config, output.store, output.out)
-    assert "'reput rebuild' makes all again" in report.abort.text()  # type: ignore[union-attr]
-    assert abort_left_by(output.out) is LeftBy.BROKER
 
 
 def test_a_recovery_that_dies_leaves_it(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -257,36 +257,44 @@ def flip(path: Path, at: int) -> None:
 
 
 @pytest.mark.parametrize("harm", ["a cut log", "a flipped unit", "a lost file", "a lost record of progress"])
-def test_queues_of_inner_batches(harm: str, broker_store: GetStore, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "topic", "directory"),
+    [("v5-batchcq", "BatchQ", "batchconsumequeue"), ("v4-sql92", "SqlTopic", "consumequeue_ext")],
+)
+def test_queues_of_inner_batches_and_ext_units(
+    name: str, topic: str, directory: str, harm: str, broker_store: GetStore, tmp_path: Path
+) -> None:
     """They are compared, cut and gone on with as plain queues are; then all is as if it had been made anew."""
-    found = broker_store("v5-batchcq")
+    found = broker_store(name)
     shutil.copytree(found.root, tmp_path / "store")
     store = replace(found, root=tmp_path / "store")
     config = load_config(store.root, broker_conf=store.broker_conf, overrides=["tailGuardMs=0"])
     output, again = tmp_path / "out", tmp_path / "again"
     rebuild(config, output)
     assert not recover(store, output).is_changed
-    queue = output / "batchconsumequeue" / "BatchQ" / "1"
-    last = max(path for path in queue.iterdir())
+    queue = output / directory / topic / "1"
     if harm == "a cut log":
         records = [at for at, *_ in records_of(found.root)]
         cut_log(store.root / "commitlog", records[-60])
     elif harm == "a flipped unit":
-        flip(queue / f"{0:020d}", 5 * 46 + 30)  # of the base offset of the sixth
+        flip(queue / f"{0:020d}", 5 * 46 + 30 if directory == "batchconsumequeue" else 5)
     elif harm == "a lost file":
-        last.unlink()
+        max(queue.iterdir()).unlink()
     else:
-        next(output.glob("reput/**/batchconsumequeue*")).unlink()
+        kept = "batchconsumequeue" if directory == "batchconsumequeue" else "consumequeue"
+        next(output.glob(f"reput/**/{kept}*")).unlink()
+    (output / "abort").touch()
     report = recover(store, output)
     assert report.is_changed
     assert report.rewound == (harm == "a cut log")
-    assert "batchconsumequeue" in {sink.name for sink in report.sinks}
-    offsets = {queue.queue_id: queue.max_offset for queue in report.queues if queue.topic == "BatchQ"}
-    assert set(offsets) == {1, 2, 3}
+    assert report.abort is not None
+    assert report.abort.is_cleared == (harm in {"a cut log", "a lost record of progress"})  # the others end early
+    offsets = {queue.queue_id: queue.max_offset for queue in report.queues if queue.topic == topic}
     assert not recover(store, output).is_changed
     rebuild(config, again)
     if harm == "a cut log":
         assert differing_bytes(again, output) == {}
     dispatch_store(config, output)
     assert differing_bytes(again, output) == {}
-    assert recover(store, output).queues[-1].max_offset >= max(offsets.values())
+    ends = {queue.queue_id: queue.max_offset for queue in recover(store, output).queues if queue.topic == topic}
+    assert all(ends[queue_id] >= end for queue_id, end in offsets.items())
