@@ -226,8 +226,8 @@ MUTANTS = (
     _mutant(
         "a pipe gets the aligned numbers of a terminal",
         "streaming/process/text_table.py",
-        "on_right = [self._width is not None and _are_numbers(column) for",
-        "on_right = [_are_numbers(column) for",
+        "on_right = [self._width is not None and are_numbers(column) for",
+        "on_right = [are_numbers(column) for",
         "unit/streaming/process/test_text_table.py",
     ),
     # --- nothing of others is moved or removed

@@ -70,7 +70,9 @@ def test_recover_as_json(output: Output) -> None:
 
 def test_expire_tells_what_it_does(output: Output) -> None:
     """As text and as JSON."""
-    assert "the log begins at 0\nnothing has expired\nA-0: min 0" in run("expire", output).output
+    said = run("expire", output).output
+    assert said.startswith("A-0: min 0")
+    assert said.endswith("the log begins at 0\nnothing has expired\n")
     for segment in sorted(output.log.iterdir())[:3]:
         segment.unlink()
     planned = run("expire", output, "--dry-run")
