@@ -96,7 +96,7 @@ class Warns:
         waves = Waves(0, lambda: 0)
         with waves.written_beside(write):
             waves.put(RangeEffects(0, 1, is_whole=True))
-            assert is_written.wait(10)
+            assert is_written.wait(60)
 
     def while_idle(self) -> None:
         _warn("while idle")

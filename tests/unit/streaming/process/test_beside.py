@@ -45,13 +45,16 @@ def test_an_error_is_raised_here(which: int) -> None:
 
 def test_a_signal_interrupts_the_wait_alone() -> None:
     program = (
-        "import time\n"
+        "from threading import Event\n"
         "from reput.streaming.process import interruption\n"
         "from reput.streaming.process.interruption import beside_the_main_thread\n"
-        "def work():\n    print('works', flush=True)\n    time.sleep(1)\n    print('has worked', flush=True)\n"
+        "stopped, ended = Event(), Event()\n"
+        "def work():\n    print('works', flush=True)\n    stopped.wait()\n    print('has worked', flush=True)\n"
+        "    ended.set()\n"
         "interruption.listen()\n"
         "try:\n    beside_the_main_thread(work)\n"
-        "except interruption.InterruptedBySignal:\n    print('stopped', flush=True)\n    time.sleep(3)\n"
+        "except interruption.InterruptedBySignal:\n    print('stopped', flush=True)\n"
+        "    stopped.set()\n    ended.wait()\n"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

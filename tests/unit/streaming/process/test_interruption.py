@@ -16,7 +16,7 @@ from reput.streaming.process import interruption
 class Slow:
     def __del__(self):
         print("finalizes", flush=True)
-        time.sleep(20)
+        time.sleep(600)
 
 interruption.listen()
 try:
@@ -39,7 +39,7 @@ def told(program: str, number: signal.Signals) -> tuple[str, str]:
         assert process.stdout is not None
         assert process.stdout.readline() == "finalizes\n"
         process.send_signal(number)
-        said = process.communicate(timeout=10)
+        said = process.communicate(timeout=120)
     assert process.returncode == 0, said
     return said
 
@@ -54,7 +54,7 @@ def told(program: str, number: signal.Signals) -> tuple[str, str]:
 )
 def test_in_a_finalizer(number: signal.Signals, exception: str, before: str) -> None:
     """It is acted on behind it, and nothing is told of it."""
-    said, errors = told(_FINALIZES.format(exception=exception, before=before, behind="time.sleep(20)"), number)
+    said, errors = told(_FINALIZES.format(exception=exception, before=before, behind="time.sleep(600)"), number)
     assert said.startswith(exception.rpartition(".")[2])
     assert errors == ""
 

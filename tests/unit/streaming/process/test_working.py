@@ -10,28 +10,37 @@ import sys
 import pytest
 
 CODE = """
-import os, time
+import os, sys
 from reput.streaming.process.working import done, expect, working
 before = len(os.listdir("/proc/self/task"))
 with working("comparing", every_s=0.05):
     expect(3), done()
     assert len(os.listdir("/proc/self/task")) == before
-    time.sleep(0.5)
+    sys.stdin.readline()
 try: os.waitpid(-1, 0)
 except ChildProcessError: os.write(2, b"no child is left")
 """
 
 
-def on_terminal(code: str, **environment: str) -> str:
-    """What the code writes to standard error, which is a terminal."""
+def on_terminal(code: str, *until: str, **environment: str) -> str:
+    """What the code writes to standard error, which is a terminal.
+
+    It gets a line of input when it has written each of the texts `until`, one behind the other.
+    """
     ours, theirs = pty.openpty()
     given = {**os.environ, "TERM": "xterm", **environment}
-    with subprocess.Popen([sys.executable, "-c", code], stderr=theirs, env=given) as process:
+    awaited, looked_at = [*until], 0
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stderr=theirs, env=given) as process:
+        assert process.stdin is not None
         os.close(theirs)
         written = b""
         try:
             while data := os.read(ours, 4096):
                 written += data
+                while awaited and (at := written.find(awaited[0].encode(), looked_at)) >= 0:
+                    looked_at = at + len(awaited.pop(0).encode())
+                    process.stdin.write(b"\n")
+                    process.stdin.flush()
         except OSError:  # the other end is closed
             pass
         os.close(ours)
@@ -41,22 +50,24 @@ def on_terminal(code: str, **environment: str) -> str:
 
 def test_a_terminal_shows_how_much_is_done() -> None:
     """Again and again on one line, which is gone at the end, as is the process that writes it."""
-    shown = on_terminal(CODE)
-    assert shown.count("\rcomparing  1 of 3 parts, 0 s\x1b[K") >= 2
+    line = "\rcomparing  1 of 3 parts, 0 s\x1b[K"
+    shown = on_terminal(CODE, line + line)
     assert shown.endswith("\r\x1b[Kno child is left")
 
 
 def test_nothing_is_shown_elsewhere() -> None:
     """Not in a pipe, and not on a terminal without a cursor."""
-    piped = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
+    piped = subprocess.run([sys.executable, "-c", CODE], input="\n", capture_output=True, text=True, check=True)
     assert (piped.stdout, piped.stderr) == ("", "no child is left")
-    assert on_terminal(CODE, TERM="dumb") == "no child is left"
+    at_once = CODE.replace("sys.stdin.readline()", "time.sleep(0.2)").replace("import os, sys", "import os, sys, time")
+    assert on_terminal(at_once, TERM="dumb") == "no child is left"
 
 
 def test_a_line_of_the_log_takes_its_place() -> None:
     """The line is removed first."""
-    code = CODE.replace("time.sleep(0.5)", "time.sleep(0.2); write_error('found'); time.sleep(0.2)")
-    shown = on_terminal(f"from reput.streaming.cli.log_lines import write_error\n{code}")
+    code = CODE.replace("sys.stdin.readline()", "sys.stdin.readline(); write_error('found'); sys.stdin.readline()")
+    code = f"from reput.streaming.cli.log_lines import write_error\n{code}"
+    shown = on_terminal(code, "\rcomparing", "found\r\n\rcomparing")
     assert "\r\x1b[Kfound\r\n\rcomparing" in shown
 
 

@@ -42,7 +42,7 @@ def served(*states: RunState, clock: Clock | None = None) -> Iterator[tuple[int,
 
 
 def ask(port: int, path: str, method: str = "GET") -> tuple[int, dict[str, str], bytes]:
-    connection = http.client.HTTPConnection("localhost", port, timeout=5)
+    connection = http.client.HTTPConnection("localhost", port, timeout=60)
     try:
         connection.request(method, path)
         answer = connection.getresponse()
@@ -214,13 +214,14 @@ def test_a_connection_that_takes_too_long_is_ended(state: RunState, monkeypatch:
             for byte in b"GET /status HTTP/1.0" + 600 * b"x":
                 slow.sendall(bytes([byte]))
                 time.sleep(0.05)
-                assert time.monotonic() - began < 20
-        silent.settimeout(20)
+                assert time.monotonic() - began < 60
+        silent.settimeout(60)
         with suppress(ConnectionError):
             assert silent.recv(1) == b""
         while descriptors() > before + 2:
             time.sleep(0.02)
-            assert time.monotonic() - began < 20
+            assert time.monotonic() - began < 60
+        monkeypatch.undo()  # a busy machine may take half a second to answer
         assert ask(port, "/status")[0] == 200
 
 

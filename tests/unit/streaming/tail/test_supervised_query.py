@@ -328,12 +328,13 @@ def test_what_does_not_pass_is_raised_at_once(where: str, scene: Scene) -> None:
 
 def test_a_stop_during_a_pause_needs_no_end_of_it(scene: Scene) -> None:
     """Nothing is raised, and nothing opened: the next start makes it good."""
+    scene.query._retry._pauses_s = (60.0,)
     scene.query.begin(scene.open(SparksQuery(1, full())))
     scene.look_until(lambda: scene.query.query is None)
     began = time.monotonic()
     scene.query.settle()
     scene.query.close()
-    assert time.monotonic() - began < 0.5
+    assert time.monotonic() - began < 30
     assert scene.query.query is None
 
 

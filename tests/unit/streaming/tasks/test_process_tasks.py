@@ -18,7 +18,7 @@ from support.record_writer import CommitLogWriter, Message
 from reput.source.errors import CorruptRecordError, TransientError
 from reput.streaming.tasks.process_tasks import ProcessTasks
 
-_GONE_WITHIN_S = 10.0
+_GONE_WITHIN_S = 60.0
 _A_RANGES_BYTES = [megabytes * 1024 * 1024 for megabytes in (1, 2, 4, 8, 16, 16, 8, 4, 2, 1)]
 
 
@@ -128,9 +128,11 @@ def pid(number):
     time.sleep(0.1)
     return str(os.getpid())
 
-tasks = ProcessTasks(3)
-print(*set(tasks.run(pid, 12)), flush=True)
-time.sleep(60)
+tasks, pids = ProcessTasks(3), set()
+while len(pids) < 3:
+    pids |= set(tasks.run(pid, 12))
+print(*pids, flush=True)
+time.sleep(600)
 """
 
 

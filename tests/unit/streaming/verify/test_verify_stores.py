@@ -32,9 +32,9 @@ def copy(broker_store: Callable[[str], BrokerStore], tmp_path: Path) -> GetCopy:
     return make
 
 
-def settings_of(store: BrokerStore, *more: str) -> PipelineConfig:
-    """Small ranges, so that many of them are put together."""
-    overrides = ["tailGuardMs=0", "maxBytesPerPartition=50k", *more]
+def settings_of(store: BrokerStore, *more: str, bytes_a_range: str = "500k") -> PipelineConfig:
+    """Several ranges, which are put together."""
+    overrides = ["tailGuardMs=0", f"maxBytesPerPartition={bytes_a_range}", *more]
     return load_config(store.root, broker_conf=store.broker_conf, overrides=overrides)
 
 
@@ -46,7 +46,7 @@ def flip(path: Path, at: int) -> None:
 def test_many_ranges(name: str, copy: GetCopy) -> None:
     """Where ranges end does not matter."""
     store = copy(name)
-    assert told(verify(settings_of(store), store.root)) == []
+    assert told(verify(settings_of(store, bytes_a_range="50k"), store.root)) == []
 
 
 # --- ConsumeQueueExt ---------------------------------------------------------------------------------------
