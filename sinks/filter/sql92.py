@@ -116,7 +116,7 @@ class Constant(Operand):
 
 
 @dataclass(frozen=True)
-class Property(Operand):
+class PropertyExpression(Operand):
     """A message's property; None where the message has none."""
 
     name: str
@@ -148,9 +148,9 @@ def create_float(text: str) -> Constant:
     return create_constant(value)
 
 
-def create_property(name: str) -> Property:
+def create_property(name: str) -> PropertyExpression:
     """A property; its name is case-sensitive."""
-    return Property(lambda properties: properties.get(name), name)
+    return PropertyExpression(lambda properties: properties.get(name), name)
 
 
 def create_negate(operand: Operand) -> Negation:
@@ -169,7 +169,7 @@ def as_boolean(operand: Operand) -> Operand:
 
     A property is cast; its text is never true.
     """
-    if isinstance(operand, Property):
+    if isinstance(operand, PropertyExpression):
         evaluate = operand.evaluate
         return Boolean(lambda properties: None if evaluate(properties) is None else False)
     if _is_boolean(operand):
@@ -302,7 +302,7 @@ def create_not_between(value: Operand, low: Operand, high: Operand) -> Boolean:
 
 def create_in(operand: Operand, elements: Sequence[str], *, inverted: bool) -> Boolean:
     """``x [NOT] IN ('y', 'z')``; x must be a property."""
-    if not isinstance(operand, Property):
+    if not isinstance(operand, PropertyExpression):
         raise ExpressionSyntaxError("only a property may stand before IN")
     evaluate, known = operand.evaluate, frozenset(elements)
 

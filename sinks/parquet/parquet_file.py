@@ -221,7 +221,7 @@ class Bounds:
     greatest: bytes
 
 
-class Values(Protocol):
+class EncodedValues(Protocol):
     """Values of one column, some at a time."""
 
     @property
@@ -247,17 +247,17 @@ class Numbers:
 
     @property
     def encoding(self) -> int:
-        """See `Values`."""
+        """See `EncodedValues`."""
         return DELTA_BINARY_PACKED if self.by_difference else PLAIN
 
     def bytes_most(self, first: int, last: int) -> int:
-        """See `Values`."""
+        """See `EncodedValues`."""
         if self.by_difference:
             return _deltas_most(last - first)
         return (last - first) * self.values.itemsize
 
     def put(self, first: int, last: int, out: Bytes, to: int) -> int:
-        """See `Values`."""
+        """See `EncodedValues`."""
         values = self.values[first:last]
         if self.by_difference:
             return int(kernels.put_deltas(values, out, to))
@@ -266,13 +266,13 @@ class Numbers:
         return end
 
     def bounds(self) -> Bounds | None:
-        """See `Values`."""
+        """See `EncodedValues`."""
         if not len(self.values):
             return None
         return Bounds(self.values.min().tobytes(), self.values.max().tobytes())
 
 
-class Texts:
+class EncodedTexts:
     """Texts or other bytes; `by_prefix` suits those that begin as the one of the row before does."""
 
     def __init__(self, array: pa.Array, *, by_prefix: bool = False) -> None:
@@ -287,16 +287,16 @@ class Texts:
 
     @property
     def encoding(self) -> int:
-        """See `Values`."""
+        """See `EncodedValues`."""
         return DELTA_BYTE_ARRAY if self._by_prefix else PLAIN
 
     def bytes_most(self, first: int, last: int) -> int:
-        """See `Values`."""
+        """See `EncodedValues`."""
         size, count = int(self._ends[last] - self._ends[first]), last - first
         return size + (2 * _deltas_most(count) if self._by_prefix else _LENGTH_BYTES * count + WORD)
 
     def put(self, first: int, last: int, out: Bytes, to: int) -> int:
-        """See `Values`."""
+        """See `EncodedValues`."""
         if not self._by_prefix:
             return int(kernels.put_texts(self._ends, self._data, first, last, out, to))
         prefixes = np.zeros(last - first, np.int32)
@@ -306,7 +306,7 @@ class Texts:
         return int(kernels.put_suffixes(self._ends, self._data, prefixes, first, last, out, to))
 
     def bounds(self) -> Bounds | None:
-        """See `Values`."""
+        """See `EncodedValues`."""
         if not len(self):
             return None
         least, greatest = kernels.text_bounds(self._ends, self._data)
@@ -322,7 +322,7 @@ class Numbered:
 
     encoding = RLE_DICTIONARY
 
-    def __init__(self, codes: Int32s, dictionary: Texts | Numbers, size: int) -> None:
+    def __init__(self, codes: Int32s, dictionary: EncodedTexts | Numbers, size: int) -> None:
         """`size` is how many values the dictionary has; some may not be among `codes`."""
         self._codes = codes
         self.dictionary = dictionary
@@ -330,18 +330,18 @@ class Numbered:
         self._width = max(1, (size - 1).bit_length())
 
     def bytes_most(self, first: int, last: int) -> int:
-        """See `Values`."""
+        """See `EncodedValues`."""
         return (last - first + 8) * 4 + 2 * WORD
 
     def put(self, first: int, last: int, out: Bytes, to: int) -> int:
-        """See `Values`."""
+        """See `EncodedValues`."""
         packed = bytes([self._width]) + hybrid(self._codes[first:last], self._width)
         end = to + len(packed)
         out[to:end] = np.frombuffer(packed, np.uint8)
         return end
 
     def bounds(self) -> Bounds | None:
-        """See `Values`."""
+        """See `EncodedValues`."""
         used = np.zeros(self.size, np.bool_)
         kernels.mark(self._codes, used)
         if isinstance(self.dictionary, Numbers):
@@ -488,21 +488,21 @@ class ParquetFile:
                 _Column((name,), _physical_type(kind)), FlatLevels(valid), self._values(field, there), array
             )
 
-    def _texts(self, path: tuple[str, ...], levels: Levels, texts: pa.Array) -> tuple[_Column, Levels, Values]:
-        return _Column(path, _BYTE_ARRAY), levels, Texts(texts, by_prefix=".".join(path) in self._by_prefix)
+    def _texts(self, path: tuple[str, ...], levels: Levels, texts: pa.Array) -> tuple[_Column, Levels, EncodedValues]:
+        return _Column(path, _BYTE_ARRAY), levels, EncodedTexts(texts, by_prefix=".".join(path) in self._by_prefix)
 
-    def _values(self, field: pa.Field, there: pa.Array) -> Values:
+    def _values(self, field: pa.Field, there: pa.Array) -> EncodedValues:
         if pa.types.is_dictionary(field.type):
             return _dictionary(there)
         if _physical_type(field.type) == _BYTE_ARRAY:
-            return Texts(there, by_prefix=field.name in self._by_prefix)
+            return EncodedTexts(there, by_prefix=field.name in self._by_prefix)
         dtype = np.int64 if _physical_type(field.type) == _INT64 else np.int32
         numbers: Any = np.frombuffer(from_zero(there).buffers()[1] or b"", dtype, len(there))
         if field.name in self._by_number and (known := numbered(numbers)) is not None:
             return known
         return Numbers(numbers, by_difference=field.name in self._by_difference)
 
-    def _chunk(self, column: _Column, levels: Levels, values: Values, array: pa.Array) -> tuple[Encoded, int]:
+    def _chunk(self, column: _Column, levels: Levels, values: EncodedValues, array: pa.Array) -> tuple[Encoded, int]:
         """Write a column chunk; returns its metadata and its size before compression."""
         start, size, dictionary_at = self._out.tell(), 0, None
         stats = []
@@ -536,12 +536,12 @@ class ParquetFile:
         )
         return struct({2: i64(0), 3: metadata}), size
 
-    def _dictionary_page(self, dictionary: Texts | Numbers, size: int) -> int:
+    def _dictionary_page(self, dictionary: EncodedTexts | Numbers, size: int) -> int:
         header = struct({1: i32(size), 2: i32(PLAIN)})
         page = self._room(dictionary.bytes_most(0, size))
         return self._put_page(_DICTIONARY_PAGE, page[: dictionary.put(0, size, page, 0)], 7, header)
 
-    def _data_page(self, levels: bytes, count: int, values: Values, first: int, last: int) -> int:
+    def _data_page(self, levels: bytes, count: int, values: EncodedValues, first: int, last: int) -> int:
         header = struct({1: i32(count), 2: i32(values.encoding), 3: i32(RLE), 4: i32(RLE)})
         page = self._room(len(levels) + values.bytes_most(first, last))
         page[: len(levels)] = np.frombuffer(levels, np.uint8)
@@ -571,7 +571,7 @@ def _valid(array: pa.Array) -> Bools | None:
 
 
 def _dictionary(array: pa.DictionaryArray) -> Numbered:
-    return Numbered(array.indices.to_numpy(), Texts(array.dictionary), len(array.dictionary))
+    return Numbered(array.indices.to_numpy(), EncodedTexts(array.dictionary), len(array.dictionary))
 
 
 def _physical_type(kind: pa.DataType) -> int:

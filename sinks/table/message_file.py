@@ -107,16 +107,16 @@ class TableFileWriter:
     def write(self, span: OffsetRange, *, passes_over: bool = True) -> pa.RecordBatch:
         """Write the messages of a range as one file; returns one row of `TABLE_FILE_SCHEMA`.
 
-        `passes_over` as in ``read_windows``; memory as in `TableFile`.
+        `passes_over` as in ``read_windows``; memory as in `RangeFile`.
         """
-        table_file = TableFile(self, span)
+        table_file = RangeFile(self, span)
         if table_file.start < span.end:
             read = span.file, table_file.start, span.end, self.decode, WINDOW_BYTES
             deque(table_file.passing(read_windows(*read, passes_over=passes_over)), maxlen=0)
         return pa.RecordBatch.from_pylist([table_file.finish()], TABLE_FILE_SCHEMA)
 
 
-class TableFile:
+class RangeFile:
     """The file of a range while it is written, with the records from `start` on, which the table does not have yet.
 
     Memory: a row group of at most `_ROWS_A_GROUP` rows and `_TEXT_A_GROUP` of texts, each plus one window's, where a

@@ -58,7 +58,7 @@ def dump(
     from reput.streaming.config.stored_sizes import Kind, read_by_files  # noqa: PLC0415
     from reput.streaming.dump.dump import DumpRequest, Streams, dump_file, dump_store  # noqa: PLC0415
     from reput.streaming.dump.log_dump import (  # noqa: PLC0415
-        Selection,
+        RecordSelection,
         Shown,
     )
     from reput.streaming.dump.store_file import kind_named  # noqa: PLC0415
@@ -70,7 +70,7 @@ def dump(
         raise OptionError("--file-kind goes with --file")
     shown = Shown(properties=properties, body=body, body_bytes_max=body_bytes)
     request = DumpRequest(
-        offsets.begin, offsets.end, Selection(topic, queue_id, key, *period.bounds), shown, limit, as_json
+        offsets.begin, offsets.end, RecordSelection(topic, queue_id, key, *period.bounds), shown, limit, as_json
     )
     streams = Streams(sys.stdout, lambda text: write_error(f"reput: {text}"))
     line = nullcontext() if sys.stdout.isatty() else working("dumping")

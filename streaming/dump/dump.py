@@ -13,7 +13,7 @@ from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.config.settings import Settings
 from reput.streaming.config.stored_sizes import index_options_of
 from reput.streaming.dump.entry_files import CheckpointDump, EntryRange, ExtFileDump, IndexFileDump, QueueFileDump, Rows
-from reput.streaming.dump.log_dump import LogDump, LogPart, Selection, Shown
+from reput.streaming.dump.log_dump import LogDump, LogPart, RecordSelection, Shown
 from reput.streaming.dump.printer import JsonPrinter, Printer, TablePrinter, Totals
 from reput.streaming.dump.store_file import DumpedFile, FileKind, recognise, segment_of
 
@@ -29,7 +29,7 @@ class DumpRequest:
 
     begin: int | None = None
     end: int | None = None
-    selection: Selection = field(default_factory=Selection)
+    selection: RecordSelection = field(default_factory=RecordSelection)
     shown: Shown = field(default_factory=Shown)
     limit: int | None = None
     as_json: bool = False

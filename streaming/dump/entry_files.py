@@ -69,7 +69,7 @@ class EntryRange:
 
 
 @dataclass(frozen=True)
-class Run:
+class RunOfUnits:
     """`count` times the same in a row, from byte `position` of the file on, `length` bytes in all."""
 
     verdict: str
@@ -88,7 +88,7 @@ class Rows:
     size: int
 
 
-Parts = Iterator[Rows | Run]
+Parts = Iterator[Rows | RunOfUnits]
 
 
 def file_fields(file: DumpedFile) -> dict[str, Any]:
@@ -109,17 +109,17 @@ def hexadecimal(code: int) -> str:
     return f"{code & _UNSIGNED:#x}"
 
 
-def merged(parts: Iterable[Rows | Run]) -> Parts:
+def merged(parts: Iterable[Rows | RunOfUnits]) -> Parts:
     """The same parts, where runs that go on in the next chunk are one."""
-    before: Run | None = None
+    before: RunOfUnits | None = None
     for part in parts:
-        if isinstance(part, Run) and before is not None and before.verdict == part.verdict:
+        if isinstance(part, RunOfUnits) and before is not None and before.verdict == part.verdict:
             count = (before.count or 0) + (part.count or 0)
-            before = Run(part.verdict, before.position, before.length + part.length, count, before.more)
+            before = RunOfUnits(part.verdict, before.position, before.length + part.length, count, before.more)
             continue
         if before is not None:
             yield before
-        before = part if isinstance(part, Run) else None
+        before = part if isinstance(part, RunOfUnits) else None
         if isinstance(part, Rows):
             yield part
     if before is not None:
@@ -212,7 +212,7 @@ class ExtFileDump:
             rest = os.pread(descriptor, MIN_EXT_UNIT_SIZE, at)
         if at < self._file.size:
             verdict = EMPTY if not rest.strip(b"\0") else END_MARK if rest[:2] == b"\xff\xff" else BAD_ENTRY
-            yield Run(verdict, at, self._file.size - at)
+            yield RunOfUnits(verdict, at, self._file.size - at)
 
     def _units(self, descriptor: int) -> Iterator[tuple[int, CqExtUnit | None]]:
         """Each unit with its byte in the file; None where no whole unit follows."""
@@ -309,10 +309,10 @@ class IndexFileDump:
             for begin, data in opened.filled_behind(self._end):
                 filled = data.rstrip(b"\0")
                 if filled:
-                    yield Run(NOT_COUNTED, begin, len(filled))
+                    yield RunOfUnits(NOT_COUNTED, begin, len(filled))
                     rest = begin + len(filled)
         if rest < self._file.size:
-            yield Run(EMPTY, rest, self._file.size - rest)
+            yield RunOfUnits(EMPTY, rest, self._file.size - rest)
 
     def _open(self) -> AbstractContextManager[OpenIndexFile]:
         return open_index_file(self._file.path, self._options.max_hash_slot_num)
@@ -417,7 +417,7 @@ class QueueFileDump:
                 if verdict in (PRE_BLANK, EMPTY):
                     size = self._unit.itemsize
                     more = {self.names[0]: self._first + at}
-                    yield Run(verdict, at * size, (end - begin) * size, end - begin, more)
+                    yield RunOfUnits(verdict, at * size, (end - begin) * size, end - begin, more)
                 else:
                     numbers = np.arange(at, number + end)
                     chosen = self._chosen.rows(units[begin:end])

@@ -160,7 +160,13 @@ class LogDump:
     """Prints the records of a part of a log; `limit` is how many, None all."""
 
     def __init__(
-        self, part: LogPart, selection: Selection, shown: Shown, printer: Printer, names: list[str], limit: int | None
+        self,
+        part: LogPart,
+        selection: RecordSelection,
+        shown: Shown,
+        printer: Printer,
+        names: list[str],
+        limit: int | None,
     ) -> None:
         self._part, self._selection, self._shown = part, selection, shown
         self._printer, self._names = printer, names
@@ -179,7 +185,7 @@ class LogDump:
         self._printer.totals(self.totals)
 
     def _records(self, window: Window, verdict: Verdict) -> None:
-        rows = RecordRows(window.columns, self._selection, self._shown, verdict.name)
+        rows = ShownRecords(window.columns, self._selection, self._shown, verdict.name)
         if self._left is not None:
             rows.first(self._left)
             self._left -= len(rows)
@@ -271,7 +277,7 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Selection:
+class RecordSelection:
     """Which records are shown; None takes all. Store times are `[since, until)`, in milliseconds."""
 
     topic: str | None = None
@@ -283,7 +289,7 @@ class Selection:
     @property
     def is_of_records(self) -> bool:
         """Whether it asks for anything that only a record has."""
-        return self != Selection()
+        return self != RecordSelection()
 
     def rows(self, batch: pa.RecordBatch, store_timestamps: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:
         """Which rows of a batch of ``MESSAGE_SCHEMA`` are meant, bool[n]; None for all of them."""
@@ -312,10 +318,10 @@ class Selection:
         return found
 
 
-class RecordRows:
+class ShownRecords:
     """Some records of a window, by column."""
 
-    def __init__(self, columns: RecordColumns, selection: Selection, shown: Shown, verdict: str) -> None:
+    def __init__(self, columns: RecordColumns, selection: RecordSelection, shown: Shown, verdict: str) -> None:
         batch, rows = message_batch(columns), np.arange(len(columns))
         chosen = selection.rows(batch, columns.store_timestamp)
         if chosen is not None:

@@ -15,7 +15,7 @@ from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.sinks.dispatch.piece import PieceRow, QueueFilter, make_pieces
 from reput.sinks.files.durable_file import remove_scratch
 from reput.sinks.table.forgotten_rows import NONE_FORGOTTEN, ForgottenRows
-from reput.sinks.table.message_file import TABLE_FILE_SCHEMA, TableFile, TableFileWriter
+from reput.sinks.table.message_file import TABLE_FILE_SCHEMA, RangeFile, TableFileWriter
 from reput.sinks.table.message_file import WINDOW_BYTES as TABLE_WINDOW_BYTES
 from reput.sinks.table.record_digest import StretchSums
 from reput.sinks.table.row_retention import ExpiryLimits
@@ -143,7 +143,7 @@ class RangeTask:
         sums = StretchSums()
         writer = self.file_writer
         # One read for all, unless the table has some of the range already.
-        file = TableFile(writer, span) if writer and writer.trim_from <= span.start else None
+        file = RangeFile(writer, span) if writer and writer.trim_from <= span.start else None
         pieces: list[PieceRow] = []
         try:
             if span.start < span.end:
@@ -162,7 +162,7 @@ class RangeTask:
         passes_over: bool,
         damaged: list[DamagedRange],
         sums: StretchSums,
-        table_file: TableFile | None,
+        table_file: RangeFile | None,
     ) -> Iterator[PieceRow]:
         """The pieces of the range; adds damage to `damaged`, and the records to `sums` and `table_file`."""
         file, needs, read = span.file, self.needs, (span.file, span.start, span.end, self.decode)

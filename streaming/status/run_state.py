@@ -67,7 +67,7 @@ class LagSample:
 
 
 @dataclass(frozen=True)
-class Finding:
+class RunFinding:
     """Something in the log or the run that a person may have to look at: what, in a line, and `at` what time.
 
     The time is by ``RunState.clock``.
@@ -156,7 +156,7 @@ class RunState:
         self.queries: dict[str, QueryState] = {}
         self.log_end: LogEnd | None = None
         self.looked_at: float | None = None
-        self.findings: deque[Finding] = deque(maxlen=_FINDINGS_KEPT)
+        self.findings: deque[RunFinding] = deque(maxlen=_FINDINGS_KEPT)
         self.counts: Counter[tuple[str, str]] = Counter()
         self.gauges: dict[str, float] = {}
         self._lock = threading.RLock()
@@ -257,7 +257,7 @@ class RunState:
     def on_finding(self, query: str, words: str) -> None:
         """Note something that a person may have to look at."""
         with self._lock:
-            self.findings.append(Finding(self.clock(), query, printable(words)))
+            self.findings.append(RunFinding(self.clock(), query, printable(words)))
 
     def count(self, name: str, label: str, amount: int = 1) -> None:
         """Add to one of the run's other counters."""

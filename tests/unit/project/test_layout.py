@@ -110,3 +110,13 @@ def test_modules_named_by_texts_are_there() -> None:
     missing = {each for each in named if each[1] != "reput.words" and find_spec(each[1]) is None}
     assert len(named) > 3
     assert missing == set()
+
+
+def test_a_public_class_name_is_that_of_one_thing() -> None:
+    """Whoever searches for a name finds what it means."""
+    found: dict[str, list[str]] = {}
+    for path in MODULES:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}

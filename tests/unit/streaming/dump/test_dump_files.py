@@ -19,7 +19,7 @@ from reput.sinks.formats.index_file import ENTRY as INDEX_ENTRY
 from reput.source.errors import OptionError, SinkError, StoreError
 from reput.streaming.config.pipeline import load_file_options
 from reput.streaming.config.settings import Settings
-from reput.streaming.dump.log_dump import Selection, Shown
+from reput.streaming.dump.log_dump import RecordSelection, Shown
 from reput.streaming.dump.store_file import FileKind, kind_named
 
 GetStore = Callable[[str], BrokerStore]
@@ -177,13 +177,13 @@ def test_the_entries_of_a_key(broker_store: GetStore) -> None:
     """By the hash of topic and key: two entries of a key whose hash Java cannot make positive."""
     store = broker_store("v4-plain")
     settings = load_file_options(None, store.broker_conf, [])
-    asked = Selection(topic="TopicA", key="wZwaha7")
+    asked = RecordSelection(topic="TopicA", key="wZwaha7")
     found = [file_dump(path, settings, selection=asked).of("ENTRY") for path in (store.root / "index").iterdir()]
     rows = [row for rows in found for row in rows]
     assert rows
     assert {row["key_hash"] for row in rows} == {0}
     with pytest.raises(OptionError, match="go together"):
-        file_dump(next((store.root / "index").iterdir()), settings, selection=Selection(key="wZwaha7"))
+        file_dump(next((store.root / "index").iterdir()), settings, selection=RecordSelection(key="wZwaha7"))
 
 
 def test_an_index_file_of_other_settings(index: tuple[Path, Settings]) -> None:
@@ -221,7 +221,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
 
 def test_options_that_do_not_go_with_a_kind(tmp_path: Path) -> None:
     path = queue_file(tmp_path, np.zeros(3, ENTRY))
-    for request in ({"selection": Selection(topic="T")}, {"shown": Shown(properties=True)}):
+    for request in ({"selection": RecordSelection(topic="T")}, {"shown": Shown(properties=True)}):
         with pytest.raises(OptionError, match="a file of kind consumequeue has no records"):
             file_dump(path, **request)
     with pytest.raises(OptionError, match="physical offsets, and a file of kind consumequeue_ext has none"):

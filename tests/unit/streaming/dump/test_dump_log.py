@@ -14,7 +14,7 @@ from unit.streaming.dump.dumps import Dumped, file_dump, log_dump
 from reput.source.errors import OptionError
 from reput.source.record.message_format import flag_names
 from reput.streaming.config.pipeline import PipelineConfig, load_config
-from reput.streaming.dump.log_dump import Selection, Shown
+from reput.streaming.dump.log_dump import RecordSelection, Shown
 
 START = 1_700_000_000_000
 
@@ -105,7 +105,7 @@ def test_a_limit(store: tuple[Path, list[StoredRecord]]) -> None:
 
 
 def chosen(store: Path, **selection: Any) -> list[int]:
-    return [row["physical_offset"] for row in dump(store, selection=Selection(**selection)).of("MESSAGE")]
+    return [row["physical_offset"] for row in dump(store, selection=RecordSelection(**selection)).of("MESSAGE")]
 
 
 def test_filters(store: tuple[Path, list[StoredRecord]]) -> None:
@@ -126,7 +126,7 @@ def test_filters(store: tuple[Path, list[StoredRecord]]) -> None:
     assert chosen(root, key="U4") == unique != []
     assert chosen(root, key="k2", topic="TopicTest", since=START + 200) == [o for o in has_k2 if o in has_k2[2:]]
     assert chosen(root, key="nothing") == chosen(root, topic="nothing") == []
-    found = dump(root, selection=Selection(topic="主题"))
+    found = dump(root, selection=RecordSelection(topic="主题"))
     assert found.totals["topics"] == {"主题": 5}
     assert found.counts["BLANK"] == dump(root).counts["BLANK"]
 
@@ -139,7 +139,7 @@ def test_other_segments_are_not_read_for_a_time(store: tuple[Path, list[StoredRe
     since, until = third[1].message.store_timestamp, third[-1].message.store_timestamp + 1
     put_bytes(segments[0], 500, b"\xff" * 300)
     put_bytes(segments[4], 500, b"\xff" * 300)
-    found = dump(root, selection=Selection(since=since, until=until))
+    found = dump(root, selection=RecordSelection(since=since, until=until))
     assert [row["physical_offset"] for row in found.of("MESSAGE")] == [record.physical_offset for record in third[1:]]
     assert found.counts.keys() == {"MESSAGE", "BLANK"}
 
