@@ -12,6 +12,7 @@ from typing import Protocol
 
 from reput.sinks.files.sink_progress import RecordFingerprint, SinkProgress
 from reput.sinks.index.index_sink import IndexSink
+from reput.sinks.queue.batch_consume_queue import BatchConsumeQueueSink
 from reput.sinks.queue.consume_queue import ConsumeQueueSink
 from reput.sinks.table.message_table import MessageTable
 from reput.source.errors import CommitLogRewoundError, DataLossError
@@ -25,7 +26,12 @@ _REPAIR = (
     "'reput rebuild --only table' with the same --store, --output and --table makes the table as the log is, from the "
     "last record that still agrees"
 )
-_WAYS_OUT = {ConsumeQueueSink.name: _RECOVER, IndexSink.name: _RECOVER, MessageTable.name: _REPAIR}
+_WAYS_OUT = {
+    ConsumeQueueSink.name: _RECOVER,
+    BatchConsumeQueueSink.name: _RECOVER,
+    IndexSink.name: _RECOVER,
+    MessageTable.name: _REPAIR,
+}
 
 
 class Recoverable(Protocol):

@@ -156,9 +156,18 @@ def test_a_held_lock(output: Output, hold_lock: Callable[[Path], int]) -> None:
     assert f"is locked by process {process}" in result.output
 
 
-@pytest.mark.parametrize(("sink", "way_out"), [("consumequeue", "reput recover"), ("table", "an empty --output")])
+@pytest.mark.parametrize(
+    ("sink", "way_out"),
+    [
+        ("consumequeue", "reput recover"),
+        ("batchconsumequeue", "reput recover"),
+        ("index", "reput recover"),
+        ("messages", "rebuild --only table"),
+        ("another", "an empty --output"),
+    ],
+)
 def test_a_log_that_was_written_anew_names_the_way_out(sink: str, way_out: str, output: Output) -> None:
-    """Queues and index can be brought back; a table cannot."""
+    """Queues, index and table can be brought back."""
     log = LogReader(SourceOptions.parse({"path": str(output.log)}))
     with pytest.raises(CommitLogRewoundError, match=way_out):
         check_fingerprint(log, sink, RecordFingerprint(0, 100, 1, 2))
