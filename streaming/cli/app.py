@@ -21,7 +21,7 @@ import reput
 from reput.source.printable import NUMBER_FORM
 from reput.source.system import PROCESSES, READING, SPARK, check_limits
 from reput.streaming.cli.log_lines import LogFormat, LogLines, log_to_standard_error, write_error
-from reput.streaming.cli.usage import Group, GroupBelow, WholeLine
+from reput.streaming.cli.usage import AllCommands, GroupBelow, WholeLine
 from reput.streaming.process.interruption import InterruptedBySignal, is_interrupted
 from reput.streaming.process.run_directory import made_absolute
 from reput.streaming.process.standard_streams import STANDARD_OUTPUT, drop_output
@@ -146,7 +146,7 @@ def _options_of(group: type[Any]) -> dict[str, inspect.Parameter]:
 
 app = Application(
     name="reput",
-    cls=Group,
+    cls=AllCommands,
     help=_ABOUT,
     context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,

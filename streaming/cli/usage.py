@@ -44,7 +44,7 @@ class GroupBelow(WholeLine, TyperGroup):
     """A group of commands that is itself a command."""
 
 
-class Group(TyperGroup):
+class AllCommands(TyperGroup):
     """All commands: its help has them in sections; a usage error names what may be meant, and is JSON if asked for."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  as click calls it

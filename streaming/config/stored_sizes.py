@@ -259,7 +259,7 @@ def _check_not_forgotten(config: PipelineConfig) -> None:
 
 
 @dataclass(frozen=True)
-class Forgotten:
+class ForgottenConf:
     """A ``broker.conf`` that names the store and was not given, and the settings in it that have other values here."""
 
     path: Path
@@ -273,7 +273,7 @@ class Forgotten:
         )
 
 
-def forgotten(config: PipelineConfig) -> Forgotten | None:
+def forgotten(config: PipelineConfig) -> ForgottenConf | None:
     """Return the store's own ``broker.conf`` if none was given and settings differ in it that shape files."""
     if config.broker_conf is not None:
         return None
@@ -283,7 +283,7 @@ def forgotten(config: PipelineConfig) -> Forgotten | None:
     values = config.values
     options = options_of_broker(broker, config.origins)
     names = tuple(name for name, value in options.items() if name in _SHAPES and value != values[name])
-    return Forgotten(broker.path, config.store, names) if names else None
+    return ForgottenConf(broker.path, config.store, names) if names else None
 
 
 def way_out(config: PipelineConfig, found: Sequence[Misfit]) -> str:

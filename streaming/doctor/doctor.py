@@ -13,7 +13,7 @@ from reput.source.log.store_layout import no_commit_log
 from reput.streaming.config.broker import QUEUES_IN_BOTH, Version, broker_version, unseen_queues
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.config.stored_sizes import (
-    Forgotten,
+    ForgottenConf,
     Kind,
     Misfit,
     fitting_conf,
@@ -64,7 +64,7 @@ class Examination:
     misfits: tuple[Misfit, ...] = ()
     taken: tuple[Misfit, ...] = ()
     way_out: str = ""
-    forgotten: Forgotten | None = None
+    forgotten: ForgottenConf | None = None
     holder: str | None = None
 
     @property

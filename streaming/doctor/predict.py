@@ -33,7 +33,7 @@ from reput.source.record.message_properties import (
     inner_batch,
 )
 from reput.streaming.doctor.kept_records import Expected, Indexed, belonging, lost_records
-from reput.streaming.doctor.prediction import LogCut, Obstacle, Part, Prediction, QueueState, Recovery
+from reput.streaming.doctor.prediction import LogCut, Obstacle, Part, PredictedQueue, Prediction, Recovery
 from reput.streaming.doctor.start_settings import StartSettings
 from reput.streaming.doctor.stored_files import (
     IndexFiles,
@@ -332,7 +332,7 @@ _OUT_OF_MEMORY = "no JVM makes so large an array: the broker ends with an OutOfM
 
 
 @dataclass(frozen=True)
-class LogEnd:
+class FoundEnd:
     """Where recovery found the log to end.
 
     Attributes
@@ -363,7 +363,7 @@ def recover_log(
     settings: StartSettings,
     *,
     is_abnormal: bool,
-) -> LogEnd:
+) -> FoundEnd:
     """Follow the log as recovery does, dispatching what it dispatches; `segments` has at least one.
 
     Raises
@@ -393,10 +393,10 @@ def recover_log(
         if found.check.is_fatal:
             raise NoStartError(Part.RECORD, f"{found.check.why} at offset {end}: {_OUT_OF_MEMORY}", segment.file.path)
         if not found.check.success:
-            return LogEnd(end, segment, found.check.why, stored, begins_in)
+            return FoundEnd(end, segment, found.check.why, stored, begins_in)
         at += 1
         if at == len(segments):
-            return LogEnd(end, segment, "", stored, begins_in)
+            return FoundEnd(end, segment, "", stored, begins_in)
 
 
 def _last_of(found: GoodRecords | OddRecord) -> tuple[int, int]:
@@ -439,7 +439,7 @@ class _Start:
     segments: list[Segment] = field(default_factory=list)
     dispatcher: Dispatcher = field(init=False)
     index: IndexFiles = field(default_factory=IndexFiles)
-    end: LogEnd | None = None
+    end: FoundEnd | None = None
     removed: list[Path] = field(default_factory=list)
     replays_from: int | None = None
     missing_entries: int = 0
@@ -557,7 +557,7 @@ class _Start:
                 for each in wanted
             )
             max_offset = queue.max_offset if queue else 0
-            states.append(QueueState(topic, queue_id, max_offset, entries, expected, max(0, missing)))
+            states.append(PredictedQueue(topic, queue_id, max_offset, entries, expected, max(0, missing)))
         return replace(
             found, queues=tuple(states), damaged_ranges=kept.damaged_ranges, index_missing=kept.index_missing
         )

@@ -70,7 +70,7 @@ class LogCut:
 
 
 @dataclass(frozen=True)
-class QueueState:
+class PredictedQueue:
     """A queue once the broker has dispatched all it will: its next queue offset, and how far it is from the log.
 
     `records` is how many records of the log belong into it, and `missing` how many of these it stays without.
@@ -150,7 +150,7 @@ class Prediction:
     dispatched: int = 0
     dispatches_from: int | None = None
     replays_from: int | None = None
-    queues: tuple[QueueState, ...] = ()
+    queues: tuple[PredictedQueue, ...] = ()
     removed_queue_files: tuple[str, ...] = ()
     removed_index_files: tuple[str, ...] = ()
     damaged_ranges: int = 0
@@ -181,7 +181,7 @@ class Prediction:
         return self.last_is_missing or (good_end is not None and self.reach > good_end)
 
     @property
-    def short_queues(self) -> tuple[QueueState, ...]:
+    def short_queues(self) -> tuple[PredictedQueue, ...]:
         """The queues that stay without some of their records."""
         return tuple(queue for queue in self.queues if queue.missing)
 
