@@ -30,6 +30,7 @@ from reput.source.arrays import Int64s, leading
 from reput.source.errors import SinkError
 from reput.source.log.mapped_file_queue import open_for_reading
 from reput.source.log.store_layout import file_name, is_file_name
+from reput.source.printable import counted
 
 # ----------------------------------------------------------------------------------------------------------------------
 # A range's entries compared with the queue files, and the results of all ranges joined queue by queue.
@@ -247,7 +248,8 @@ class QueueWalk:
         proven, count = lives.proven, lives.passed_over
         text = f"{name} started over at offset {proven.began_at}: its topic was deleted and made again"
         if count and not (lives.goes_on_joined or self._may_join):
-            text += f"; the files join both lives, so {count} messages of the later one have no entry"
+            missing = counted(count, "message of the later one has", "messages of the later one have")
+            text += f"; the files join both lives, so {missing} no entry"
             top = "/".join(replay.directory)
             replay.findings.differ(Difference("lives_joined", text, top, None, proven.queue_offset, proven.began_at))
         else:

@@ -22,6 +22,7 @@ from reput.source.arrays import Int64s
 from reput.source.errors import OutputError
 from reput.source.format_version import check_format
 from reput.source.kernels.batch_decoder import RecordColumns
+from reput.source.printable import counted
 
 _DIRECTORY = "_forgotten"
 _VERSION = 1
@@ -56,7 +57,7 @@ class ForgottenRows:
         """How many, and when."""
         days = list(self.days)
         when = f"on {days[0]}" if len(days) == 1 else f"from {min(days)} to {max(days)}"
-        return f"{len(self.offsets)} rows were forgotten {when}"
+        return f"{counted(len(self.offsets), 'row was', 'rows were')} forgotten {when}"
 
 
 #: Nothing was forgotten.

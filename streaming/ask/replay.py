@@ -13,7 +13,7 @@ from typing import Any, Final
 from reput.sinks.table.location import TableLocation
 from reput.source.errors import DataLossError, OptionError
 from reput.source.log.message_lookup import Absence
-from reput.source.printable import printable_json
+from reput.source.printable import counted, printable_json
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.query.message_row import message_row, plain_body
 from reput.streaming.query.store_lookup import Found, messages_of
@@ -100,7 +100,7 @@ def write_messages(path: Path, table: TableLocation, names: Sequence[str], rows:
                 row = message_row(Found(found), with_body=False)
                 out.write(printable_json(row | {"body_base64": base64.b64encode(body).decode()}) + "\n")
                 written += 1
-    told = f"{written} messages with their bodies are in {path}"
+    told = f"{counted(written, 'message with its body is', 'messages with their bodies are')} in {path}"
     if missing:
         causes = ", ".join(f"{cause}: {count}" for cause, count in sorted(missing.items()))
         raise DataLossError(

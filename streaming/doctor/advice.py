@@ -268,7 +268,7 @@ class _Steps:
     def _without_abort(self, trusting: Prediction) -> Advice:
         return Advice(
             f"takes abort away: without it the broker's recovery begins at {_name(trusting.recovers_from)}, and "
-            f"loses {trusting.lost.count} messages",
+            f"loses {counted(trusting.lost.count, 'message')}",
             shlex.join(["rm", "-f", str(self.store / ABORT)]),
         )
 

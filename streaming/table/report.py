@@ -260,7 +260,9 @@ def _mention_lines(left: Traces) -> list[str]:
         return []
     first = next(iter(left.mentions))
     where = f"{counted(len(left.mentions), 'file')}, such as {first}"
-    return [f"{rows} rows of other messages have the same text in a property, and stay ({where})"]
+    stay = counted(rows, "row of another message has", "rows of other messages have")
+    kept = "stays" if rows == 1 else "stay"
+    return [f"{stay} the same text in a property, and {kept} ({where})"]
 
 
 def as_json(report: OptimizeReport | VacuumReport | RepairReport | ExpiryReport | ForgetPlan | Forgotten) -> str:

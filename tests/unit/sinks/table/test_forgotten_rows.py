@@ -87,6 +87,7 @@ def test_a_record_that_cannot_be_read(storage: TableStorage) -> None:
 def test_days_in_words() -> None:
     rows = ForgottenRows(np.array([1, 2, 3]), {"2026-11-02": 1, "2026-10-30": 2})
     assert str(rows) == "3 rows were forgotten from 2026-10-30 to 2026-11-02"
+    assert str(ForgottenRows(np.array([1]), {"2026-11-02": 1})) == "1 row was forgotten on 2026-11-02"
 
 
 def test_forgotten_rows_are_not_written(tmp_path: Path, storage: TableStorage) -> None:

@@ -82,7 +82,8 @@ def test_what_the_removed_log_told(tmp_path: Path) -> None:
         (replace(CLEAN, rows={HOSTILE: 4}), "still has 4 such rows"),
         (replace(CLEAN, log_files=["_delta_log/1.json"]), "_delta_log/1.json still has such a text"),
         (replace(CLEAN, unreadable=[HOSTILE]), "cannot be looked into"),
-        (replace(CLEAN, mentions={HOSTILE: 2, "b": 1}), "3 rows of other messages"),
+        (replace(CLEAN, mentions={HOSTILE: 2, "b": 1}), "3 rows of other messages have the same text"),
+        (replace(CLEAN, mentions={"b": 1}), "1 row of another message has the same text in a property, and stays"),
     ],
 )
 def test_what_is_left_is_told(left: Traces, said: str) -> None:
