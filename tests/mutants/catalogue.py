@@ -224,6 +224,27 @@ MUTANTS = (
         "unit/streaming/cli/test_usage.py::test_old_names_are_read_and_not_shown",
     ),
     _mutant(
+        "JSON has the separators of a terminal",
+        "streaming/cli/app.py",
+        "for_people = not is_json and ctx.info_name",
+        "for_people = ctx.info_name",
+        "unit/streaming/cli/test_usage.py::test_numbers_on_a_terminal_have_separators",
+    ),
+    _mutant(
+        "offsets in a table of SQL have separators",
+        "streaming/sql/output.py",
+        "with_separators(text, value) if is_counted(header) else text",
+        "with_separators(text, value)",
+        "unit/streaming/sql/test_sql_output.py::test_a_terminal_has_numbers_on_the_right",
+    ),
+    _mutant(
+        "a table is read before the line that says so",
+        "streaming/cli/report.py",
+        '    with working("reading the table"):',
+        '    import deltalake\n\n    with working("reading the table"):',
+        "unit/streaming/process/test_working.py::test_the_line_comes_before_libraries_with_threads",
+    ),
+    _mutant(
         "a pipe gets the aligned numbers of a terminal",
         "streaming/process/text_table.py",
         "on_right = [self._width is not None and are_numbers(column) for",
