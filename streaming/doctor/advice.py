@@ -196,6 +196,9 @@ class _Steps:
         is_normal = found.recovery is Recovery.NORMAL
         # An abort file goes with a rebuild of all.
         without_abort = found if is_normal else trusting
+        if is_normal and found.astray is not None and not (found.short_queues or found.index_missing):
+            yield from self._for_an_offset_astray(found)
+            return
         if is_normal and not found.short_queues:
             yield self._rebuild_index(what, found, *_options(found))
         elif without_abort is not None and without_abort.is_harmless and (self.store / REPUT).is_dir():
@@ -208,6 +211,17 @@ class _Steps:
         else:
             yield self._rebuild_all(what, found, *_options(found))
         yield self._ask_again()
+
+    def _for_an_offset_astray(self, found: Prediction) -> Iterator[Advice]:
+        """No rebuild helps: each start puts the record's keys into the index again, at the offset that it states."""
+        yield Advice(
+            f"restore the segment with offset {found.astray} from a copy or from a slave: the record there states "
+            f"offset {found.index_end}, and every start takes the index there"
+        )
+        yield Advice(
+            "or start the broker, and when its log has gone on to the next segment, stop it and make the index again "
+            "(reput rebuild --only index); until then new messages are not found by key"
+        )
 
     @cached_property
     def _moving(self) -> tuple[Moving, ...]:

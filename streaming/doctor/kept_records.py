@@ -137,14 +137,13 @@ class Belonging:
 
 @dataclass(frozen=True)
 class Indexed:
-    """Which records the index has: those that begin in `ranges` (first and last offset), or from `start` on."""
+    """Which records the index has: those that begin in `ranges` (first and last offset)."""
 
     ranges: Sequence[tuple[int, int]]
-    start: int
 
     def count_outside(self, offsets: Int64s) -> int:
         """How many of the records at these offsets have not."""
-        outside = offsets < self.start
+        outside = np.ones(len(offsets), bool)
         for first, last in self.ranges:
             outside &= (offsets < first) | (offsets > last)
         return int(np.count_nonzero(outside))

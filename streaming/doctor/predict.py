@@ -26,9 +26,14 @@ from reput.source.log.broker_check import BrokerRecord, GoodRecords, OddRecord, 
 from reput.source.log.mapped_file_queue import MappedFile
 from reput.source.log.offset_range import OffsetRange
 from reput.source.log.range_reader import DecodeOptions, scan_windows
+from reput.source.record.message_format import TRANSACTION_MASK, TRANSACTION_ROLLBACK_TYPE
 from reput.source.record.message_properties import (
+    KEY_SEPARATOR,
     PROPERTY_INNER_MULTI_DISPATCH,
     PROPERTY_INNER_MULTI_QUEUE_OFFSET,
+    PROPERTY_KEYS,
+    PROPERTY_TAGS,
+    PROPERTY_UNIQ_KEY,
     decode_utf8,
     inner_batch,
 )
@@ -145,13 +150,18 @@ WAITS = "the broker waits for its replay for ever, and does not come up"
 class Dispatcher:
     """Dispatches to queues in memory, and notes what goes to the index.
 
-    `first` is the physical offset of the first record, `count` how many there were.
+    `first` is the physical offset of the first record, `count` how many there were. The index takes no record before
+    `index_end`; a record that states a wrong offset moves it (`astray` is where the last such record begins). `indexed`
+    are the ranges of the log that the index takes.
     """
 
     settings: StartSettings
     queues: dict[tuple[str, int], BrokerQueue]
     first: int | None = None
     count: int = 0
+    index_end: int = 0
+    astray: int | None = None
+    indexed: list[tuple[int, int]] = field(default_factory=list)
     _task: RangeTask = field(init=False)
 
     def __post_init__(self) -> None:
@@ -184,6 +194,10 @@ class Dispatcher:
             if behind is None or record.physical_offset > behind:
                 _stop_at(error_of(record, self.settings, in_replay=in_replay), file, in_replay=in_replay)
                 self._dispatch_record(record)
+                if record.physical_offset == found.start:
+                    self._index(found.start, found.check.position)
+                elif self._has_keys(record) and record.physical_offset > self.index_end:
+                    self.index_end, self.astray = record.physical_offset, found.start
             return
         if behind is not None and found.end - 1 <= behind:
             return
@@ -198,6 +212,7 @@ class Dispatcher:
             batch = self._task.read(OffsetRange(first, end, file)).batch()
             assert batch is not None
             self._note(first, count)
+            self._index(first, end)
             for queue in itertools.chain(batch.entries.all_queues(), batch.entries.batch_queues()):
                 self._queue(decode_utf8(queue.topic), queue.queue_id).put(queue.entries, queue.queue_offsets)
         _stop_at(error, file, in_replay=in_replay)
@@ -225,6 +240,21 @@ class Dispatcher:
             entry = np.array([(*head, batch[1], batch[0], -1, 0)], BATCH_ENTRY)
         entries = entry.view(np.uint8).reshape(1, -1)
         self._queue(record.topic, record.queue_id).put(entries, np.array([record.queue_offset], np.int64))
+
+    def _index(self, first: int, end: int) -> None:
+        """Note that the index gets the records of ``[first, end)``, as far as it takes them (``#buildIndex``)."""
+        first = max(first, self.index_end)
+        if first >= end:
+            return
+        if self.indexed and self.indexed[-1][1] == first - 1:
+            first, _ = self.indexed.pop()
+        self.indexed.append((first, end - 1))
+
+    def _has_keys(self, record: BrokerRecord) -> bool:
+        needs, get = self.settings.needs, (record.properties or {}).get
+        names = (PROPERTY_UNIQ_KEY, PROPERTY_KEYS, *[PROPERTY_TAGS] * needs.index_tags)
+        is_rollback = record.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK_TYPE
+        return needs.index and not is_rollback and any(get(name, "").strip(KEY_SEPARATOR) for name in names)
 
     def _note(self, first: int, count: int) -> None:
         if count and self.first is None:
@@ -456,6 +486,7 @@ class _Start:
         self.dispatcher.queues = load_queues(self.store, self.settings)
         checkpoint = load_checkpoint(self.store)
         self.index = load_index(self.store, checkpoint, self.settings, is_abnormal=self.is_abnormal)
+        self.dispatcher.index_end = self.index.end
         queues = self.dispatcher.queues.values()
         for queue in queues:
             queue.recover()
@@ -518,7 +549,8 @@ class _Start:
             replays_from=self.replays_from,
             removed_queue_files=tuple(sorted(map(str, removed_queue_files))),
             removed_index_files=tuple(map(str, self.index.removed)),
-            index_end=self.index.end,
+            index_end=self.dispatcher.index_end,
+            astray=self.dispatcher.astray,
             not_seen=self.settings.not_seen,
         )
 
@@ -538,8 +570,7 @@ class _Start:
 
     def with_what_is_kept(self, found: Prediction) -> Prediction:
         """The prediction with queues and index as they end up beside the log."""
-        start = self.log_end if self.dispatcher.first is None else max(self.dispatcher.first, self.index.end)
-        indexed = Indexed(self.index.ranges, start)
+        indexed = Indexed([*self.index.ranges, *self.dispatcher.indexed])
         kept = belonging([segment.file for segment in self.segments], self.log_end, indexed, self.settings)
         begin = self.segments[0].file.file_from_offset if self.segments else 0
         queues = self.dispatcher.queues

@@ -125,7 +125,10 @@ class Prediction:
     damaged_ranges
         How many ranges of the log before its end hold no good record, and are not cut off.
     index_end
-        The offset of the last record that the index has when it is loaded.
+        The offset before which the index takes no keys: of its last record when it is loaded, or of a later record
+        that states a wrong offset.
+    astray
+        Where that later record begins; None without one.
     missing_entries
         How many queue entries lead to records whose segments are missing: in `holes`, or behind the last segment.
     reach
@@ -155,6 +158,7 @@ class Prediction:
     removed_index_files: tuple[str, ...] = ()
     damaged_ranges: int = 0
     index_end: int = 0
+    astray: int | None = None
     index_missing: int = 0
     misread_index: str = ""
     not_seen: str = ""

@@ -11,7 +11,14 @@ from reput.source.errors import OptionError
 from reput.source.log.broker_check import BrokerRules
 from reput.source.log.store_layout import has_queue_files, rocksdb_queues
 from reput.source.record.message_properties import parse_int
-from reput.streaming.config.broker import Version, broker_version, logic_needs, unseen_queues, version_text
+from reput.streaming.config.broker import (
+    Version,
+    broker_version,
+    logic_needs,
+    queues_in_both,
+    unseen_queues,
+    version_text,
+)
 from reput.streaming.config.broker_conf import BrokerConf
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.output.recovery_start import RECOVERED_SEGMENTS_MAX, RecoverySettings
@@ -135,7 +142,7 @@ def _check_known(config: PipelineConfig, broker: BrokerConf, needs: LogicNeeds, 
     what = None
     if config.source.enable_dledger_commit_log:
         what = "a DLedger store (enableDLegerCommitLog)"
-    elif broker.without_queue_files() or (rocksdb_queues(config.store) and not has_queue_files(config.store)):
+    elif broker.without_queue_files() or _has_rocksdb_alone(config, is_v5=is_v5):
         what = "queues in RocksDB alone"
     elif not is_v5 and needs.batch_topics:
         what = "topics with a BatchConsumeQueue"
@@ -143,6 +150,13 @@ def _check_known(config: PipelineConfig, broker: BrokerConf, needs: LogicNeeds, 
         what = f"{name}=true"
     if what is not None:
         raise not_known(V5 if is_v5 else V4, what, config.store)
+
+
+def _has_rocksdb_alone(config: PipelineConfig, *, is_v5: bool) -> bool:
+    """Whether RocksDB has the queues and no file has, though no setting asks for both."""
+    if rocksdb_queues(config.store) is None or has_queue_files(config.store):
+        return False
+    return not queues_in_both(config, V5 if is_v5 else V4)
 
 
 def not_known(version: Version, what: str, store: Path) -> OptionError:

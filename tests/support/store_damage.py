@@ -55,7 +55,8 @@ class DamagedStore:
         batch = self.store / "batchconsumequeue"
         # A store with inner batches has its messages there.
         tops += [batch] * any(path.is_file() for path in batch.rglob("*"))
-        return sorted(path for top in tops for path in top.rglob("*") if path.is_file())
+        # RocksDB's files may lie beside the directories of topics.
+        return sorted(path for top in tops for path in top.glob("*/*/*") if path.is_file())
 
     def record(self) -> tuple[Path, int, int]:
         """A record: its segment, where it begins there, and its size."""
@@ -139,8 +140,9 @@ class DamagedStore:
         return f"queue {path.parent.name}-{path.name} removed"
 
     def remove_all_queues(self) -> str:
-        shutil.rmtree(self.store / "consumequeue")
-        (self.store / "consumequeue").mkdir()
+        for topic in (self.store / "consumequeue").iterdir():
+            if topic.is_dir():
+                shutil.rmtree(topic)
         if (self.store / "batchconsumequeue").is_dir():
             shutil.rmtree(self.store / "batchconsumequeue")
         return "all queues removed"

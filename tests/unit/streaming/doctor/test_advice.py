@@ -17,7 +17,8 @@ from support.record_writer import Message, write_store
 from support.store_damage import UNIT_BYTES, write
 
 SEGMENT_BYTES, UNITS_A_FILE = 8192, 100
-QUEUE_ID_AT = 12
+QUEUE_ID_AT, PHYSICAL_OFFSET_AT = 12, 28
+FAR_OFF = 2**40
 CONF = {
     "mappedFileSizeCommitLog": SEGMENT_BYTES,
     "mappedFileSizeConsumeQueue": 20 * UNITS_A_FILE,
@@ -149,6 +150,29 @@ def test_entries_that_are_moved_are_foretold(release: str, sound: Path, tmp_path
     lost, moved = lost_and_moved(before, served([home / "store"]))
     assert not lost
     assert 0 < len(moved) == foretold
+
+
+@pytest.mark.parametrize("release", ["4.9.3", "5.5.0"])
+def test_a_record_that_takes_the_index_ahead(release: str, sound: Path, tmp_path: Path) -> None:
+    """Recovery dispatches a whole record that states an offset far behind the log; then the index takes no other."""
+    home = tmp_path / "home"
+    shutil.copytree(sound, home)
+    (home / "store" / "abort").touch()
+    shutil.rmtree(home / "store" / "index")
+    last = segment(home / "store", -1)
+    second = int.from_bytes(last.read_bytes()[:4], "big")
+    write(last, second + PHYSICAL_OFFSET_AT, FAR_OFF.to_bytes(8, "big"))
+    found = told(home, release)
+    assert found["index_end"] == FAR_OFF
+    assert found["index_missing"] > 0
+    assert f"puts no key of a new message before offset {FAR_OFF}" in found["verdict"]
+    execute_advice(home, release)
+    after = told(home, release)
+    assert after["index_missing"] == 0
+    # The normal recovery of 5.5.0 dispatches that record again, 4.9.3's dispatches none.
+    assert after["harmless"] is (release == "4.9.3")
+    commands = [step["command"] for step in after["advice"]]
+    assert commands == ([] if release == "4.9.3" else [None, None])
 
 
 def test_a_dump_beside_a_hole(sound: Path, tmp_path: Path) -> None:

@@ -321,6 +321,20 @@ def test_queues_of_the_wrong_kind(name: str, tmp_path: Path) -> None:
     assert not (home / "store" / "consumequeue" / topic).exists()
 
 
+def test_queues_in_both_that_have_lost_their_files(tmp_path: Path) -> None:
+    """RocksDB has the queues, too: the setting tells that files should be there, and a rebuild makes them again."""
+    home = unpack("v5-double-write-lite", tmp_path)
+    shutil.rmtree(home / "store" / "consumequeue" / "T")
+    found = told(home, "5.5.0")
+    assert not found["harmless"]
+    execute_advice(home, "5.5.0")
+    assert told(home, "5.5.0")["harmless"]
+    with (home / "broker.conf").open("a") as conf:
+        conf.write("rocksdbCQDoubleWriteEnable=false\n")
+    shutil.rmtree(home / "store" / "consumequeue" / "T")
+    assert "with queues in RocksDB alone" in doctor(home).stderr
+
+
 def test_queues_of_an_unknown_kind_are_refused(tmp_path: Path) -> None:
     """Topics that are gone: no advice, which would make plain queues."""
     home = unpack("v5-batchcq", tmp_path)
