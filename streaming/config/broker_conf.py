@@ -82,7 +82,6 @@ _NOT_FOLLOWED: Final[tuple[tuple[str, Callable[[str], bool], str], ...]] = (
     ("duplicationEnable", _is_true, _UP_TO_CONFIRMED),
     ("enableControllerMode", _is_true, _UP_TO_CONFIRMED),
     ("readUnCommitted", _is_true, "the broker dispatches what its replicas have not confirmed"),
-    ("messageIndexSafe", _is_true, _RECOVERY),
     ("recheckReputOffsetFromCq", _is_true, _RECOVERY),
     ("enableAcceleratedRecovery", _is_true, _RECOVERY),
     ("indexRocksDBEnable", _is_true, "the broker keeps keys in RocksDB, too"),

@@ -8,9 +8,7 @@ from pathlib import Path
 from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.sinks.queue.consume_queue import rounded_file_size
 from reput.source.errors import OptionError
-from reput.source.log.broker_check import BrokerRules
 from reput.source.log.store_layout import has_queue_files, rocksdb_queues
-from reput.source.record.message_properties import parse_int
 from reput.streaming.config.broker import (
     Version,
     broker_version,
@@ -21,7 +19,7 @@ from reput.streaming.config.broker import (
 )
 from reput.streaming.config.broker_conf import BrokerConf
 from reput.streaming.config.pipeline import PipelineConfig
-from reput.streaming.output.recovery_start import RECOVERED_SEGMENTS_MAX, RecoverySettings
+from reput.streaming.output.recovery_start import RecoverySettings, number_of, recovery_settings, switch_of
 
 V4: Version = (4, 9, 3)
 V5: Version = (5, 5, 0)
@@ -101,28 +99,22 @@ def start_settings(config: PipelineConfig, broker_conf: Path | None, version: Ve
     is_v5 = version >= (5, 0, 0)
     needs = logic_needs(_of_version(config, version, broker), config.store)
     _check_known(config, broker, needs, is_v5=is_v5)
-    rules = BrokerRules(
-        is_v5=is_v5,
-        check_crc=_switch(broker, "checkCRCOnRecover", default=True),
-        verifies_property_crc=is_v5 and _switch(broker, "forceVerifyPropCRC"),
-        delays_ms=config.source.delays_ms,
-    )
-    wanted = _number(broker, "commitLogRecoverMaxNum", RECOVERED_SEGMENTS_MAX)
+    recovery = recovery_settings(config, broker, version)
     return StartSettings(
         version=version,
-        rules=rules,
-        checks_first_record=is_v5,
+        rules=recovery.rules,
+        checks_first_record=recovery.checks_first_record,
         needs=replace(needs, ext=False, filters=None),
         segment_size=_segment_size(config),
         queue_file_size=rounded_file_size(config.queue.mapped_file_size_consume_queue),
         batch_file_size=config.queue.mapper_file_size_batch_consume_queue,
         ext_file_size=config.queue.ext_file_size,
         max_index_num=config.index.max_index_num,
-        index_safe=config.index.message_index_enable and _switch(broker, "messageIndexSafe"),
-        recovered_segments_max=wanted if wanted > 0 else RECOVERED_SEGMENTS_MAX,
-        replays_from_queues=not is_v5 or _switch(broker, "recheckReputOffsetFromCq"),
-        is_master=_number(broker, "brokerId", _MASTER_ID) == _MASTER_ID,
-        notifies=_switch(broker, "longPollingEnable", default=True)
+        index_safe=recovery.index_safe,
+        recovered_segments_max=recovery.recovered_segments_max,
+        replays_from_queues=not is_v5 or switch_of(broker, "recheckReputOffsetFromCq"),
+        is_master=number_of(broker, "brokerId", _MASTER_ID) == _MASTER_ID,
+        notifies=switch_of(broker, "longPollingEnable", default=True)
         and (is_v5 or broker.text("brokerRole").upper() != _SLAVE),
         not_seen=unseen_queues(_of_version(config, version, broker), config.store) if is_v5 else "",
     )
@@ -132,7 +124,7 @@ def _of_version(config: PipelineConfig, version: Version, broker: BrokerConf) ->
     """The configuration as this release has it: one before 5.4.0 does not know ``indexFileWriteEnable``."""
     index = config.index
     if broker.writes_index_files and "indexFileWriteEnable" in broker and not index.message_index_enable:
-        index = replace(index, message_index_enable=_switch(broker, "messageIndexEnable", default=True))
+        index = replace(index, message_index_enable=switch_of(broker, "messageIndexEnable", default=True))
     own = replace(config.broker, version=version_text(version))
     return replace(config, broker=own, index=index, queue=replace(config.queue, consume_queue_enable=True))
 
@@ -146,7 +138,7 @@ def _check_known(config: PipelineConfig, broker: BrokerConf, needs: LogicNeeds, 
         what = "queues in RocksDB alone"
     elif not is_v5 and needs.batch_topics:
         what = "topics with a BatchConsumeQueue"
-    elif is_v5 and (name := next((name for name in _OTHER_STARTS if _switch(broker, name)), None)):
+    elif is_v5 and (name := next((name for name in _OTHER_STARTS if switch_of(broker, name)), None)):
         what = f"{name}=true"
     if what is not None:
         raise not_known(V5 if is_v5 else V4, what, config.store)
@@ -176,12 +168,3 @@ def _segment_size(config: PipelineConfig) -> int:
         path.stat().st_size for each in config.commit_log if each.is_dir() for path in each.iterdir() if path.is_file()
     ]
     return max(set(sizes), key=sizes.count, default=1024 * 1024 * 1024)
-
-
-def _switch(broker: BrokerConf, name: str, *, default: bool = False) -> bool:
-    return broker.switch(name) if name in broker else default
-
-
-def _number(broker: BrokerConf, name: str, default: int) -> int:
-    value = parse_int(broker.properties[name].value) if name in broker else default
-    return default if value is None else value

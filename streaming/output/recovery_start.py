@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reput.sinks.files.durable_file import DurableFiles
-from reput.sinks.queue.broker_queue import BrokerQueue, QueueFile
+from reput.sinks.queue.batch_consume_queue import KIND as BATCH_KIND
+from reput.sinks.queue.broker_queue import BrokerBatchQueue, BrokerQueue, QueueFile
 from reput.sinks.queue.consume_queue import KIND, rounded_file_size
 from reput.sinks.queue.queue_reader import load_queues
 from reput.sinks.store_checkpoint import StoreCheckpoint, load_store_checkpoint
@@ -19,8 +20,11 @@ from reput.source.log.boundaries import first_store_timestamp
 from reput.source.log.broker_check import BrokerRules, check_at
 from reput.source.log.mapped_file_queue import HEAD_SIZE, MappedFile, MappedFileQueue, read_head
 from reput.source.record.message_format import MAGIC_AT, MESSAGE_MAGIC_CODE
+from reput.source.record.message_properties import parse_int
 from reput.streaming.config.broker import Version, broker_version
+from reput.streaming.config.broker_conf import BrokerConf
 from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.config.settings import QueueOptions
 
 #: ``MessageStoreConfig#commitLogRecoverMaxNum``.
 RECOVERED_SEGMENTS_MAX = 10
@@ -65,43 +69,64 @@ def broker_recovers_from(
 ) -> int:
     """The offset at which recovery begins if the broker of `config` is started on an output; one segment at least.
 
-    What only its recovery asks for is at the broker's defaults; otherwise as `recovered_first`. `queued_to` is where
-    the queues will end; without it, where they end now.
+    `queued_to` is where the queues will end; without it, where they end now. Otherwise as `recovered_first`.
     """
-    number = recovered_first(
+    version = broker_version(config.broker.version, config.store)
+    broker = BrokerConf() if config.broker_conf is None else BrokerConf.read(config.broker_conf, version)
+    first = recovered_first(
         segments.files,
         load_store_checkpoint(files),
-        lambda: _queued_to(files.root, config.queue.mapped_file_size_consume_queue) if queued_to is None else queued_to,
-        _recovery_settings(config),
+        lambda: _queued_to(files.root, config.queue) if queued_to is None else queued_to,
+        recovery_settings(config, broker, version),
         unclean=unclean,
     )
-    return segments.files[number].file_from_offset
+    return segments.files[first].file_from_offset
 
 
-def _recovery_settings(config: PipelineConfig) -> RecoverySettings:
-    """Releases before 5.4.0, and DLedger's log, go by the rule of 4.9.3."""
-    version = broker_version(config.broker.version, config.store)
+def recovery_settings(config: PipelineConfig, broker: BrokerConf, version: Version) -> RecoverySettings:
+    """The settings of a release's recovery. Releases before 5.4.0, and DLedger's log, go by the rule of 4.9.3."""
+    is_v5 = version >= _FIRST_V5
+    rules = BrokerRules(
+        is_v5=is_v5,
+        check_crc=switch_of(broker, "checkCRCOnRecover", default=True),
+        verifies_property_crc=is_v5 and switch_of(broker, "forceVerifyPropCRC"),
+        delays_ms=config.source.delays_ms,
+    )
+    wanted = number_of(broker, "commitLogRecoverMaxNum", RECOVERED_SEGMENTS_MAX)
     return RecoverySettings(
-        rules=BrokerRules(
-            is_v5=version >= _FIRST_V5,
-            check_crc=True,
-            verifies_property_crc=False,
-            delays_ms=config.source.delays_ms,
-        ),
+        rules=rules,
         checks_first_record=version >= _CHECKS_FIRST_RECORD and not config.source.enable_dledger_commit_log,
-        index_safe=False,
-        recovered_segments_max=RECOVERED_SEGMENTS_MAX,
+        index_safe=config.index.message_index_enable and switch_of(broker, "messageIndexSafe"),
+        recovered_segments_max=wanted if wanted > 0 else RECOVERED_SEGMENTS_MAX,
     )
 
 
-def _queued_to(root: Path, mapped_file_size: int) -> int:
-    """Where the last record that is in any ConsumeQueue below `root` ends, as a broker finds it; -1 without one."""
-    size, last = rounded_file_size(mapped_file_size), -1
-    for disk in load_queues(root, KIND, size):
-        files = [QueueFile(begin, size, disk.path(begin)) for begin in disk.files]
-        queue = BrokerQueue(disk.topic.decode(errors="replace"), disk.queue_id, size, files)
-        queue.recover()
-        last = max(last, queue.max_physic_offset)
+def switch_of(broker: BrokerConf, name: str, *, default: bool = False) -> bool:
+    """A setting that is on or off."""
+    return broker.switch(name) if name in broker else default
+
+
+def number_of(broker: BrokerConf, name: str, default: int) -> int:
+    """A setting that is a number; `default` also where its text is none."""
+    value = parse_int(broker.properties[name].value) if name in broker else default
+    return default if value is None else value
+
+
+def _queued_to(root: Path, settings: QueueOptions) -> int:
+    """Where the last record that any queue below `root` has an entry of ends, as 5.5.0 finds it; -1 without one.
+
+    A BatchConsumeQueue says where the record begins.
+    """
+    last = -1
+    for kind, make, size in (
+        (KIND, BrokerQueue, rounded_file_size(settings.mapped_file_size_consume_queue)),
+        (BATCH_KIND, BrokerBatchQueue, settings.mapper_file_size_batch_consume_queue),
+    ):
+        for disk in load_queues(root, kind, size):
+            files = [QueueFile(begin, size, disk.path(begin), unit=kind.unit) for begin in disk.files]
+            queue = make(disk.topic.decode(errors="replace"), disk.queue_id, size, files)
+            queue.recover()
+            last = max(last, queue.max_physic_offset)
     return last
 
 

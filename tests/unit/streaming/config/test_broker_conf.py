@@ -130,13 +130,13 @@ def test_settings_that_no_broker_works_with(lines: str, words: str, tmp_path: Pa
 
 def test_settings_that_reput_does_not_follow(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """They are named once, in one line, with what they change; those that change nothing are not."""
-    lines = "duplicationEnable=true\nindexFileWriteEnable=true\nmessageIndexSafe=TRUE\nindexRocksDBEnable=true "
+    lines = "duplicationEnable=true\nindexFileWriteEnable=true\nrecheckReputOffsetFromCq=TRUE\nindexRocksDBEnable=true "
     load(tmp_path, lines + "\nmessageStorePlugIn=a.B\nflushDiskType=SYNC_FLUSH\nmaxMessageSize=x")
     (message,) = [record.getMessage() for record in caplog.records]
     assert message == (
         f"{tmp_path}/broker.conf: reput does not follow duplicationEnable=true (line 1): the broker dispatches no "
-        "further than the offset that its replicas have confirmed; messageIndexSafe=TRUE (line 3): a broker's recovery "
-        "begins elsewhere; messageStorePlugIn=a.B (line 5): a plug-in writes what it likes"
+        "further than the offset that its replicas have confirmed; recheckReputOffsetFromCq=TRUE (line 3): a broker's "
+        "recovery begins elsewhere; messageStorePlugIn=a.B (line 5): a plug-in writes what it likes"
     )
 
 

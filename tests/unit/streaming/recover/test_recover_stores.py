@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import shutil
+import struct
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
+from support.logs import put_bytes
 from support.model import Record, read_log
 from support.rebuild_runner import rebuild
 from support.sink_runner import (
@@ -41,6 +43,7 @@ from reput.streaming.tail.clean_consume_queue import CleanReport
 if TYPE_CHECKING:
     from conftest import BrokerStore
 
+INDEX_MSG_TIMESTAMP_AT = 16
 GetStore = Callable[[str], "BrokerStore"]
 
 
@@ -52,7 +55,7 @@ def records_of(root: Path) -> list[Record]:
 
 def output_of(store: BrokerStore, root: Path) -> Path:
     """A copy of what a broker keeps beside its log."""
-    for name in ("consumequeue", "index", "checkpoint", "abort"):
+    for name in ("consumequeue", "batchconsumequeue", "index", "checkpoint", "abort"):
         path = store.root / name
         if path.is_dir():
             shutil.copytree(path, root / name)
@@ -113,18 +116,59 @@ def test_a_brokers_recovery_begins_where_doctor_says(
 ) -> None:
     """On the store itself, for which `test_doctor_broker.py` has asked real brokers."""
     store = broker_store(name)
-    output = output_of(store, tmp_path / "out")
+    assert recovers_from(store, release, store.broker_conf, tmp_path / "out", unclean=unclean) is not None
+
+
+def recovers_from(
+    store: BrokerStore, release: str, conf: Path, output: Path, *, unclean: bool, indexed_ms: int | None = None
+) -> int:
+    """Where a broker's recovery begins, as `recover` and as `doctor` say; `indexed_ms` goes into the checkpoint."""
+    output_of(store, output)
+    if indexed_ms is not None:
+        put_bytes(output / "checkpoint", INDEX_MSG_TIMESTAMP_AT, struct.pack(">q", indexed_ms))
     (output / "abort").unlink(missing_ok=True)
     if unclean:
         (output / "abort").touch()
-    config = load_config(
-        store.root, broker_conf=store.broker_conf, overrides=["tailGuardMs=0", f"brokerVersion={release}"]
-    )
-    settings = start_settings(config, store.broker_conf, RELEASES[release == "5.5.0"])
-    predicted = predict(store.root, config.commit_log, settings, is_abnormal=unclean).recovers_from
+    config = load_config(store.root, broker_conf=conf, overrides=["tailGuardMs=0", f"brokerVersion={release}"])
+    predicted = predict(
+        output, config.commit_log, start_settings(config, conf, RELEASES[release == "5.5.0"]), is_abnormal=unclean
+    ).recovers_from
     assert predicted is not None
     report = recover_output(config, output, output, dry_run=True)
     assert report.broker_recovers_from == int(Path(predicted).name)
+    return report.broker_recovers_from
+
+
+@pytest.mark.parametrize("top", ["consumequeue", "batchconsumequeue"])
+def test_a_recovery_begins_where_queues_of_either_kind_end(top: str, broker_store: GetStore, tmp_path: Path) -> None:
+    """Each kind of this store's queues has a record of the last segment: the other kind's are gone."""
+    store = broker_store("v5-batchcq")
+    root = Path(shutil.copytree(store.root, tmp_path / "store"))
+    shutil.rmtree(root / top)
+    begins = recovers_from(replace(store, root=root), "5.5.0", store.broker_conf, tmp_path / "out", unclean=False)
+    assert begins == int(max((root / "commitlog").iterdir()).name)
+
+
+@pytest.mark.parametrize(
+    ("release", "unclean", "setting"),
+    [
+        ("5.5.0", False, "messageIndexSafe=true"),
+        ("5.5.0", True, "messageIndexSafe=true"),
+        ("4.9.3", True, "messageIndexSafe=true"),
+        ("5.5.0", True, "commitLogRecoverMaxNum=1"),
+    ],
+)
+def test_what_a_setting_does_to_where_recovery_begins(
+    release: str, unclean: bool, setting: str, broker_store: GetStore, tmp_path: Path
+) -> None:
+    """`broker.conf` is followed where a release asks it."""
+    store = broker_store("v4-killed")
+    begins = []
+    for name, more in (("plain", ""), ("with", f"\n{setting}\n")):
+        conf = tmp_path / f"{name}.conf"
+        conf.write_text(store.broker_conf.read_text() + more)
+        begins.append(recovers_from(store, release, conf, tmp_path / name, unclean=unclean, indexed_ms=0))
+    assert begins[0] != begins[1]
 
 
 @pytest.mark.parametrize("seed", range(8))
