@@ -12,6 +12,7 @@ import pytest
 from conftest import BrokerStore
 from pyspark.sql import SparkSession
 from rich.console import Console
+from support.delta_rows import rows
 from support.logs import end_of, put_bytes
 from support.record_writer import Message
 from support.sink_runner import write_log
@@ -129,6 +130,27 @@ def test_without_queues_the_table_has_its_quarantine(spark: SparkSession, tmp_pa
     (line,) = load_quarantine(queues)[2:]
     assert (line.physical_offset, line.physical_offset + line.length) == (end, int(expired[-1].name) + 2000)
     assert (line.cause, line.policy) == ("EXPIRED", "quarantine")
+
+
+def test_holes_in_the_log(spark: SparkSession, tmp_path: Path) -> None:
+    """Segments that are missing between others are rows of the quarantine's table: read over, and found at a start."""
+    store, out, table = tmp_path / "store", tmp_path / "out", tmp_path / "messages"
+    write_log(store / "commitlog", [Message("T")] * 140)
+    first, second = (store / "commitlog" / f"{begin:020d}" for begin in (4000, 10_000))
+    first.unlink()
+    later = {path.name: path.read_bytes() for path in (store / "commitlog").iterdir() if path.name >= second.name}
+    for name in later:
+        (store / "commitlog" / name).unlink()
+    options = ["onDamage=quarantine", "failOnDataLoss=false"]
+    run_tail(spark, store, out, *options, table=table)
+    for name, data in later.items():
+        if name != second.name:
+            (store / "commitlog" / name).write_bytes(data)
+    run_tail(spark, store, out, *options, table=table)
+    holes = [(line.physical_offset, line.length, line.cause) for line in load_quarantine(out)]
+    assert holes == [(4000, 2000, "EXPIRED"), (10_000, 2000, "EXPIRED")]
+    found = rows(table.with_name("messages-quarantine"))
+    assert [(row["physical_offset"], row["length"], row["cause"]) for row in found] == holes
 
 
 def test_reading_directly(spark: SparkSession, tmp_path: Path) -> None:

@@ -8,14 +8,18 @@ from random import Random
 from typing import Any
 
 import pytest
+from support.delta_rows import rows
 from support.outputs import SEGMENT_BYTES, SETTINGS, Output, config_of
-from support.rebuild_runner import rebuild
+from support.rebuild_runner import LocalTasks, rebuild
 from support.sink_runner import files_below, no_fsync
 from unit.streaming.verify.test_verify import found_in, notes_of, verify
 
 from reput.sinks.quarantine import load_quarantine
 from reput.source.errors import SegmentError, UnexplainedError
 from reput.source.record.message_format import MAGIC_AT, QUEUE_ID_AT
+from reput.streaming.rebuild.plan import RebuildRequest
+from reput.streaming.rebuild.rebuild import Rebuild
+from reput.streaming.rebuild.report import RebuildProgress
 
 GOES_OVER = "failOnDataLoss=false"
 
@@ -58,6 +62,28 @@ def test_a_rebuild_over_a_hole(store: Output) -> None:
     assert f"passed over: [{begin}, {end}), {SEGMENT_BYTES} bytes of segments that are missing" in text
     assert f"{report.anomalies['gap']} entries have a smaller number than the message's queue offset, in " in text
     assert all(f"{queue} ({count})" in text for queue, count in [*report.entries_moved.items()][:5])
+
+
+@pytest.mark.parametrize("only", [None, "table"])
+def test_the_table_has_a_row_of_the_hole(only: str | None, store: Output) -> None:
+    """Beside the line of the output, in the quarantine's table; made again, it gets no second row."""
+    config, made, table = (
+        config_of(store.store, SETTINGS, GOES_OVER, "onDamage=quarantine"),
+        store.root / "made",
+        store.root / "t",
+    )
+    for _ in range(2):
+        request = RebuildRequest(made, table=table, only=only)
+        with Rebuild(config, request, RebuildProgress()) as job:
+            job.run(LocalTasks(), no_spark)
+        (row,) = rows(table.with_name("t-quarantine"))
+        assert (row["physical_offset"], row["length"], row["cause"]) == (3 * SEGMENT_BYTES, SEGMENT_BYTES, "EXPIRED")
+        (line,) = load_quarantine(made)
+        assert line.physical_offset == row["physical_offset"]
+
+
+def no_spark() -> Any:
+    pytest.fail("Spark was started")
 
 
 def test_entries_that_are_right_are_moved_only_with_yes(store: Output) -> None:
