@@ -8,13 +8,13 @@ from __future__ import annotations
 import glob
 import itertools
 import shlex
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 from reput.sinks.files.own_files import is_foreign
-from reput.sinks.files.store_path import ABORT, BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT, REPUT
+from reput.sinks.files.store_path import ABORT, BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX, REPUT
 from reput.source.log.file_sizes import log_ends_full, row_of
 from reput.source.log.store_layout import COMMIT_LOG
 from reput.source.printable import counted
@@ -88,6 +88,7 @@ class _Steps:
     broker_conf: Path | None
     find_moving: Callable[[], tuple[Moving, ...]]
     is_size_repeated: bool = False
+    _taken: set[Path] = field(default_factory=set)
 
     def for_settings(self, in_doubt: SettingsInDoubt) -> Iterator[Advice]:
         if in_doubt.conf is not None:
@@ -108,6 +109,8 @@ class _Steps:
         assert obstacle is not None
         if obstacle.part is Part.QUEUES and obstacle.file is not None and self._is_foreign(Path(obstacle.file)):
             yield self._move_away(Path(obstacle.file), "takes away what is no queue's file, and what a rebuild leaves")
+        elif obstacle.part is Part.QUEUES and obstacle.file == str(self.store / CONSUME_QUEUE):
+            yield self._move_away(Path(obstacle.file), "takes away what is in the place of the queues")
         elif found.holes and obstacle.part in _OF_REBUILD:
             yield Advice(_RESTORE)
         elif obstacle.part is Part.QUEUES:
@@ -139,14 +142,18 @@ class _Steps:
             yield Advice("or say so once more, to be told how the segment gets its size back", sure)
             return
         elif obstacle.file is not None and obstacle.size is not None:
-            yield self._copy()
-            yield Advice(
-                "gives the file its size, with zeros behind what it has; the log ends there then",
-                f"truncate -s {obstacle.size} {shlex.quote(obstacle.file)}",
-            )
+            yield from self._give_size(Path(obstacle.file), obstacle.size)
         elif obstacle.file is not None:
             yield self._move_away(Path(obstacle.file), "takes away what is no file of the broker's")
         yield self._ask_again()
+
+    def _give_size(self, segment: Path, size: int) -> Iterator[Advice]:
+        yield Advice("restore the segment from a copy or from a slave, if there is one that is whole")
+        yield self._copy("or keep all of it as it is, and go on")
+        why = "gives the file its size, with zeros in place of what was cut off: no message is there any more"
+        if segment.stat().st_size > size:
+            why = "gives the file its size: what is behind that is of no broker"
+        yield Advice(why, f"truncate -s {size} {shlex.quote(str(segment))}")
 
     def for_lost_records(self, found: Prediction, trusting: Prediction | None) -> Iterator[Advice]:
         if found.holes:
@@ -180,6 +187,12 @@ class _Steps:
         )
 
     def for_missing_segments(self, found: Prediction) -> Iterator[Advice]:
+        if found.has_lost_its_log:
+            yield Advice(
+                "restore the log, or mount the volume that holds it, before the broker starts: without a segment it "
+                "deletes the files of all queues, and begins a log at offset 0"
+            )
+            return
         yield Advice(_RESTORE)
         if found.holes:
             return
@@ -192,6 +205,8 @@ class _Steps:
         yield self._ask_again()
 
     def for_queues_and_index(self, found: Prediction, trusting: Prediction | None) -> Iterator[Advice]:
+        for path in self._in_the_way(found):
+            yield self._move_away(path, "takes away what is in the place of the index or of a queue")
         what = "makes them again from the log, in place, before the broker starts"
         is_normal = found.recovery is Recovery.NORMAL
         # An abort file goes with a rebuild of all.
@@ -304,12 +319,22 @@ class _Steps:
     def _conf(self) -> str:
         return "" if self.broker_conf is None else f" --broker-conf {shlex.quote(str(self.broker_conf))}"
 
-    def _copy(self) -> Advice:
+    def _copy(self, why: str = "keeps all of it, before a broker cuts it") -> Advice:
         words = shlex.join(["cp", "-aT", "--sparse=always", str(self.store), str(_copy_of(self.store))])
-        return Advice("keeps all of it, before a broker cuts it", words)
+        return Advice(why, words)
+
+    def _in_the_way(self, found: Prediction) -> Iterator[Path]:
+        """What a rebuild does not replace: files in the place of directories that it makes."""
+        queues = self.store / CONSUME_QUEUE
+        paths = [self.store / INDEX, queues]
+        for queue in found.short_queues:
+            paths += [queues / queue.topic, queues / queue.topic / str(queue.queue_id)]
+        yield from (path for path in dict.fromkeys(paths) if path.exists() and not path.is_dir())
 
     def _move_away(self, path: Path, why: str) -> Advice:
-        target = _free(self.store.with_name(f"{self.store.name}.{path.name}"))
+        name = self.store.with_name(f"{self.store.name}.{path.name}")
+        target = _free(name, self._taken)
+        self._taken.add(target)
         return Advice(why, shlex.join(["mv", str(path), str(target)]))
 
     def _ask_again(self) -> Advice:
@@ -347,10 +372,13 @@ def _copy_of(store: Path) -> Path:
     return _free(store.with_name(f"{store.name}{_COPY}"))
 
 
-def _free(path: Path) -> Path:
-    """`path`, or with a number behind it where something has that name: no copy is written over."""
+def _free(path: Path, taken: Container[Path] = ()) -> Path:
+    """`path`, or with a number behind it where something has that name: no copy is written over.
+
+    `taken` are names that steps before give away.
+    """
     numbered = (path.with_name(f"{path.name}{number}") for number in itertools.count(2))
-    return path if not path.exists() else next(each for each in numbered if not each.exists())
+    return next(each for each in itertools.chain([path], numbered) if not each.exists() and each not in taken)
 
 
 def _copy_with_queues(store: Path) -> Path | None:

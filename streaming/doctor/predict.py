@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from reput.sinks.dispatch.multi_dispatch import bad_offset
-from reput.sinks.files.store_path import ABORT
+from reput.sinks.files.store_path import ABORT, BATCH_CONSUME_QUEUE, CONSUME_QUEUE
 from reput.sinks.formats.batch_consume_queue import BATCH_ENTRY
 from reput.sinks.formats.consume_queue import ENTRY, is_queued
 from reput.sinks.queue.broker_queue import BrokerBatchQueue, BrokerQueue
@@ -155,6 +155,7 @@ class Dispatcher:
     are the ranges of the log that the index takes.
     """
 
+    store: Path
     settings: StartSettings
     queues: dict[tuple[str, int], BrokerQueue]
     first: int | None = None
@@ -262,12 +263,23 @@ class Dispatcher:
         self.count += count
 
     def _queue(self, topic: str, queue_id: int) -> BrokerQueue:
-        key = topic, queue_id
-        if key not in self.queues and topic.encode() in self.settings.needs.batch_topics:
+        key, is_batch = (topic, queue_id), topic.encode() in self.settings.needs.batch_topics
+        if key not in self.queues and is_batch:
             self.queues[key] = BrokerBatchQueue(topic, queue_id, self.settings.batch_file_size)
         elif key not in self.queues:
             self.queues[key] = BrokerQueue(topic, queue_id, self.settings.queue_file_size)
+        if not self.queues[key].files:
+            directory = self.store / (BATCH_CONSUME_QUEUE if is_batch else CONSUME_QUEUE) / topic / str(queue_id)
+            self._check_directory(directory)
         return self.queues[key]
+
+    def _check_directory(self, directory: Path) -> None:
+        """Raise NoStartError if something else is where the broker makes the directory of a queue."""
+        path = next((path for path in [directory, *directory.parents][:3] if path.exists()), None)
+        if path is not None and not path.is_dir():
+            queue = f"{directory.parent.name}-{directory.name}"
+            why = f"{path} is no directory: the broker cannot make a file of the queue {queue}, and tries for ever"
+            raise NoStartError(Part.QUEUES, why, path)
 
 
 def _stop_at(error: DispatchError | None, file: MappedFile, *, in_replay: bool) -> None:
@@ -477,7 +489,7 @@ class _Start:
     reach: int = 0
 
     def __post_init__(self) -> None:
-        self.dispatcher = Dispatcher(self.settings, {})
+        self.dispatcher = Dispatcher(self.store, self.settings, {})
 
     def load(self, commit_log: Sequence[Path]) -> None:
         """Load what there is, recover queues and log, and cut both."""
@@ -492,7 +504,8 @@ class _Start:
             queue.recover()
         end_of_files = self.files[-1].end if self.files else 0
         self.reach = reach = max(self.index.end + 1, self.dispatcher.max_physic_offset)
-        self.last_is_missing = bool(self.files) and reach > end_of_files
+        # Without an index `reach` is 1.
+        self.last_is_missing = reach > max(1, end_of_files)
         ranges = list(self.holes) + ([(end_of_files, reach)] if self.last_is_missing else [])
         self.missing_entries = sum(queue.entries_in(ranges) for queue in queues)
         if not self.segments:
@@ -618,4 +631,9 @@ def predict(
         start.run()
     except NoStartError as stopped:
         return replace(start.prediction(), obstacle=stopped.obstacle)
-    return start.with_what_is_kept(start.prediction())
+    found = start.with_what_is_kept(start.prediction())
+    if settings.reads_rocksdb and found.short_queues:
+        short = found.short_queues[0]
+        why = f"the files of the queue {short.topic}-{short.queue_id} end before RocksDB, which the broker reads, does"
+        return replace(found, obstacle=Obstacle(Part.QUEUES, f"{why} (combineCQPreferCQType)"))
+    return found

@@ -17,6 +17,7 @@ class Part(Enum):
     """What of a store keeps a broker from starting."""
 
     SETTINGS = "settings"
+    CHECKPOINT = "checkpoint"
     LOG = "log"
     RECORD = "record"
     QUEUES = "queues"
@@ -30,7 +31,7 @@ class Part(Enum):
 class Obstacle:
     """Why a broker does not start: what it meets, in which part and file (None for no single one).
 
-    `size` is the size in bytes that the file should have, where it is shorter.
+    `size` is the size in bytes that the file should have, where it has another one.
     """
 
     part: Part
@@ -173,6 +174,11 @@ class Prediction:
         return self.obstacle is None
 
     @property
+    def has_lost_its_log(self) -> bool:
+        """Whether queues or index have records, and there is no segment."""
+        return self.last_is_missing and self.recovers_from is None and self.log_end == 0
+
+    @property
     def lost(self) -> LostRecords:
         """The good records that are cut off."""
         return self.cut.lost if self.cut is not None else LostRecords()
@@ -192,7 +198,7 @@ class Prediction:
     @property
     def index_is_ahead(self) -> bool:
         """Whether the index ends behind the log: the broker will put no keys of new messages before that offset."""
-        return self.log_end is not None and self.index_end >= self.log_end > 0
+        return self.log_end is not None and self.index_end >= max(1, self.log_end)
 
     @property
     def is_harmless(self) -> bool:

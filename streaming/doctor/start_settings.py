@@ -27,6 +27,7 @@ RELEASES: tuple[Version, ...] = (V4, V5)
 
 _MASTER_ID = 0
 _SLAVE = "SLAVE"
+_ROCKSDB_QUEUES = "defaultrocksdb"
 # With these a broker of 5.x starts in other ways, which are not followed.
 _OTHER_STARTS = (
     "duplicationEnable",
@@ -48,14 +49,17 @@ class StartSettings(RecoverySettings):
         What is made of a dispatched record.
     segment_size, queue_file_size, batch_file_size, ext_file_size
         The sizes of files in bytes; None for no ConsumeQueueExt.
-    max_index_num
-        How many keys an index file holds, and one more.
+    max_hash_slot_num, max_index_num
+        The hash slots of an index file; how many keys it holds, and one more.
     replays_from_queues
         The replay begins where the queues end: 4.9.3 always, 5.x with ``recheckReputOffsetFromCq``.
     is_master
         ``brokerId`` is 0: the replay passes over what it cannot parse.
     notifies
         The replay tells waiting consumers of each record, and of its further queues (``longPollingEnable``).
+    reads_rocksdb
+        The broker keeps queues in files and in RocksDB, reads RocksDB, and does not start where the two differ
+        (``CombineConsumeQueueStore#start``).
     not_seen
         Which queues are in RocksDB, where nothing is looked at, in a sentence; empty where all are files.
     """
@@ -66,10 +70,12 @@ class StartSettings(RecoverySettings):
     queue_file_size: int
     batch_file_size: int
     ext_file_size: int | None
+    max_hash_slot_num: int
     max_index_num: int
     replays_from_queues: bool
     is_master: bool
     notifies: bool
+    reads_rocksdb: bool = False
     not_seen: str = ""
 
     @property
@@ -109,6 +115,7 @@ def start_settings(config: PipelineConfig, broker_conf: Path | None, version: Ve
         queue_file_size=rounded_file_size(config.queue.mapped_file_size_consume_queue),
         batch_file_size=config.queue.mapper_file_size_batch_consume_queue,
         ext_file_size=config.queue.ext_file_size,
+        max_hash_slot_num=config.index.max_hash_slot_num,
         max_index_num=config.index.max_index_num,
         index_safe=recovery.index_safe,
         recovered_segments_max=recovery.recovered_segments_max,
@@ -116,6 +123,9 @@ def start_settings(config: PipelineConfig, broker_conf: Path | None, version: Ve
         is_master=number_of(broker, "brokerId", _MASTER_ID) == _MASTER_ID,
         notifies=switch_of(broker, "longPollingEnable", default=True)
         and (is_v5 or broker.text("brokerRole").upper() != _SLAVE),
+        reads_rocksdb=queues_in_both(config, version)
+        and broker.text("combineCQPreferCQType").lower() == _ROCKSDB_QUEUES
+        and broker.text("combineAssignOffsetCQType").lower() != _ROCKSDB_QUEUES,
         not_seen=unseen_queues(_of_version(config, version, broker), config.store) if is_v5 else "",
     )
 

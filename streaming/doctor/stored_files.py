@@ -12,8 +12,8 @@ from pathlib import Path
 
 from reput.sinks.files.file_system import names_in
 from reput.sinks.files.store_path import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX, STORE_CHECKPOINT
-from reput.sinks.formats.index_file import IndexHeader
-from reput.sinks.index.index_reader import open_index_file
+from reput.sinks.formats.index_file import ENTRY, IndexHeader
+from reput.sinks.index.index_reader import entry_at, open_index_file
 from reput.sinks.queue.broker_queue import BrokerBatchQueue, BrokerQueue, QueueFile
 from reput.sinks.store_checkpoint import StoreCheckpoint
 from reput.source.log.mapped_file_queue import MappedFile
@@ -47,17 +47,14 @@ class Segment:
 class IndexFiles:
     """The index as it is loaded.
 
-    `ranges` are the physical offsets of each file's first and last record, in order; `removed` are the paths of files
-    that are deleted.
+    `ranges` are the physical offsets of the first and the last record whose keys each file has, in order; a file that
+    was cut has fewer than its header says. `end` is the offset of the last record by the headers: the broker puts keys
+    of none before it. `removed` are the paths of files that are deleted.
     """
 
     ranges: list[tuple[int, int]] = field(default_factory=list)
+    end: int = 0
     removed: list[Path] = field(default_factory=list)
-
-    @property
-    def end(self) -> int:
-        """The offset of the last record; the broker puts keys of none before it."""
-        return self.ranges[-1][1] if self.ranges else 0
 
 
 def load_segments(directories: Iterable[Path], settings: StartSettings, removed: list[Path]) -> list[Segment]:
@@ -132,14 +129,32 @@ def load_index(store: Path, checkpoint: StoreCheckpoint, settings: StartSettings
         if is_abnormal and header.end_timestamp > checkpoint.index_msg_timestamp:
             index.removed.append(path)
             continue
-        index.ranges.append((header.begin_phy_offset, header.end_phy_offset))
+        index.end = header.end_phy_offset
+        last = _last_offset(path, header, settings)
+        if last is not None:
+            index.ranges.append((header.begin_phy_offset, last))
     return index
+
+
+def _last_offset(path: Path, header: IndexHeader, settings: StartSettings) -> int | None:
+    """The offset of the last record whose keys a file has; None if it was cut before the first of them."""
+    first, size = entry_at(1, settings.max_hash_slot_num), path.stat().st_size
+    count = (size - first) // ENTRY.itemsize
+    if count >= header.next_entry - 1:
+        return header.end_phy_offset
+    if count < 1:
+        return None
+    with open_index_file(path, settings.max_hash_slot_num) as file:
+        return int(file.entries(count, 1)["physical_offset"][0])
 
 
 def load_checkpoint(store: Path) -> StoreCheckpoint:
     """The store's checkpoint; zeros without a file."""
+    path = store / STORE_CHECKPOINT
+    if path.is_dir():
+        raise NoStartError(Part.CHECKPOINT, f"{path} is a directory where the broker opens a file", path)
     try:
-        return StoreCheckpoint.decode((store / STORE_CHECKPOINT).read_bytes())
+        return StoreCheckpoint.decode(path.read_bytes())
     except FileNotFoundError:
         return StoreCheckpoint()
 
@@ -161,8 +176,8 @@ def _load_row(
             continue
         if status.st_size != size:
             why = f"{path} has {status.st_size} bytes where files of {size} are set"
-            is_cut = status.st_size < size and not path.is_dir() and parse_long(path.name) is not None
-            raise NoStartError(part, why, path, size if is_cut else None)
+            has_a_name = not path.is_dir() and parse_long(path.name) is not None
+            raise NoStartError(part, why, path, size if has_a_name else None)
         begin = parse_long(path.name)
         if begin is None:
             raise NoStartError(part, f"{path} has a name that is no number", path)

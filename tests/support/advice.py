@@ -101,7 +101,7 @@ def served(stores: Iterable[Path]) -> set[Entry]:
 def _good_records(store: Path) -> Iterable[int]:
     options = DecodeOptions(check_crc=True, on_damage="quarantine")
     for path in sorted((store / "commitlog").glob("0*")):
-        if not (path.is_file() and path.stat().st_size):
+        if not (path.name.isdecimal() and path.is_file() and path.stat().st_size):
             continue
         file = MappedFile(int(path.name), path.stat().st_size, str(path))
         for window in scan_windows(file, file.file_from_offset, file.end, options):

@@ -75,6 +75,12 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "the index gone": lambda store: shutil.rmtree(store / "index"),
     "an index file gone": lambda store: min((store / "index").iterdir()).unlink(),
     "a stray file": lambda store: (store / "commitlog" / "notes.txt").write_bytes(b"mine"),
+    "a segment longer": lambda store: os.truncate(segment(store, 2), SEGMENT_BYTES + 40),
+    "the queues are a file": lambda store: (shutil.rmtree(store / "consumequeue"), (store / "consumequeue").touch()),
+    "a queue is a file": lambda store: (shutil.rmtree(queue_file(store).parent), queue_file(store).parent.touch()),
+    "the index is a file": lambda store: (shutil.rmtree(store / "index"), (store / "index").touch()),
+    "an index file cut": lambda store: os.truncate(min((store / "index").iterdir()), 400),
+    "the checkpoint is a directory": lambda store: ((store / "checkpoint").unlink(), (store / "checkpoint").mkdir()),
     "abort, no checkpoint": lambda store: ((store / "abort").touch(), (store / "checkpoint").unlink(missing_ok=True)),
 }
 
@@ -103,6 +109,32 @@ def test_advice_that_is_followed(damage: str, release: str, sound: Path, tmp_pat
 
 def log_files(store: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (store / "commitlog").iterdir()}
+
+
+@pytest.mark.parametrize("release", ["4.9.3", "5.5.0"])
+def test_a_log_that_is_gone_is_no_all_clear(release: str, sound: Path, tmp_path: Path) -> None:
+    """A volume may not be mounted: a start deletes all queues, and no command is advised that accepts that."""
+    home = tmp_path / "home"
+    shutil.copytree(sound, home)
+    entries = len(served([home / "store"]))
+    for path in (home / "store" / "commitlog").iterdir():
+        path.unlink()
+    found = told(home, release)
+    assert not found["harmless"]
+    assert found["missing_entries"] == entries > 0
+    assert found["removed_queue_files"]
+    (step,) = found["advice"]
+    assert step["command"] is None
+    assert "restore the log, or mount the volume" in step["why"]
+
+
+def test_keys_of_an_index_file_that_was_cut_are_missing(sound: Path, tmp_path: Path) -> None:
+    """Its header still names its last record."""
+    home = tmp_path / "home"
+    shutil.copytree(sound, home)
+    first = min((home / "store" / "index").iterdir())
+    os.truncate(first, 40 + 4 * CONF["maxHashSlotNum"] + 20 * (1 + 30))
+    assert told(home, "5.5.0")["index_missing"] == CONF["maxIndexNum"] - 1 - 30
 
 
 def test_a_hole_is_told_and_no_rebuild_is_advised(sound: Path, tmp_path: Path) -> None:
