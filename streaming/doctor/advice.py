@@ -14,7 +14,15 @@ from functools import cached_property
 from pathlib import Path
 
 from reput.sinks.files.own_files import is_foreign
-from reput.sinks.files.store_path import ABORT, BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX, REPUT
+from reput.sinks.files.store_path import (
+    ABORT,
+    BATCH_CONSUME_QUEUE,
+    CONSUME_QUEUE,
+    CONSUME_QUEUE_EXT,
+    INDEX,
+    REPUT,
+    is_directory_name,
+)
 from reput.source.log.file_sizes import log_ends_full, row_of
 from reput.source.log.store_layout import COMMIT_LOG
 from reput.source.printable import counted
@@ -327,7 +335,7 @@ class _Steps:
         """What a rebuild does not replace: files in the place of directories that it makes."""
         queues = self.store / CONSUME_QUEUE
         paths = [self.store / INDEX, queues]
-        for queue in found.short_queues:
+        for queue in (each for each in found.short_queues if is_directory_name(each.topic)):
             paths += [queues / queue.topic, queues / queue.topic / str(queue.queue_id)]
         yield from (path for path in dict.fromkeys(paths) if path.exists() and not path.is_dir())
 

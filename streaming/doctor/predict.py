@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from reput.sinks.dispatch.multi_dispatch import bad_offset
-from reput.sinks.files.store_path import ABORT, BATCH_CONSUME_QUEUE, CONSUME_QUEUE
+from reput.sinks.files.store_path import ABORT, BATCH_CONSUME_QUEUE, CONSUME_QUEUE, is_directory_name
 from reput.sinks.formats.batch_consume_queue import BATCH_ENTRY
 from reput.sinks.formats.consume_queue import ENTRY, is_queued
 from reput.sinks.queue.broker_queue import BrokerBatchQueue, BrokerQueue
@@ -268,7 +268,7 @@ class Dispatcher:
             self.queues[key] = BrokerBatchQueue(topic, queue_id, self.settings.batch_file_size)
         elif key not in self.queues:
             self.queues[key] = BrokerQueue(topic, queue_id, self.settings.queue_file_size)
-        if not self.queues[key].files:
+        if not self.queues[key].files and is_directory_name(topic):
             directory = self.store / (BATCH_CONSUME_QUEUE if is_batch else CONSUME_QUEUE) / topic / str(queue_id)
             self._check_directory(directory)
         return self.queues[key]
