@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 import random
 import re
 import shutil
@@ -319,6 +320,62 @@ def follow_and_judge(
     print(f"{version}: advice followed {len(seeds)}, wrong {len(wrong)}", *wrong, sep="\n    ")
     check(version, cases)
     assert not wrong
+
+
+BAD_DAYS: dict[str, Callable[[Path], object]] = {
+    "the checkpoint is a directory": lambda store: ((store / "checkpoint").unlink(), (store / "checkpoint").mkdir()),
+    "abort is a directory": lambda store: (store / "abort").mkdir(),
+    "the index is a file": lambda store: (shutil.rmtree(store / "index"), (store / "index").touch()),
+    "an index file cut": lambda store: os.truncate(max((store / "index").iterdir()), 5000),
+    "an index file empty": lambda store: os.truncate(max((store / "index").iterdir()), 0),
+    "index files with other names": lambda store: [
+        path.rename(path.with_name(f"1999010100000000{number}"))
+        for number, path in enumerate(sorted((store / "index").iterdir(), reverse=True))
+    ],
+    "a queue is a file": lambda store: (shutil.rmtree(a_queue(store)), a_queue(store).touch()),
+    "a queue has another's file": lambda store: shutil.copyfile(
+        max((store / "consumequeue" / "TxTopic" / "0").iterdir()), max(a_queue(store).iterdir())
+    ),
+    "a segment longer": lambda store: os.truncate(segments_of(store)[1], 262_144 + 40),
+    "the log is gone": lambda store: [path.unlink() for path in segments_of(store)],
+    "the log is gone, abort": lambda store: ([path.unlink() for path in segments_of(store)], (store / "abort").touch()),
+    "the last segment is the first": lambda store: shutil.copyfile(segments_of(store)[0], segments_of(store)[-1]),
+    "segments changed places": lambda store: (
+        shutil.copyfile(segments_of(store)[2], store / "other"),
+        shutil.copyfile(segments_of(store)[3], segments_of(store)[2]),
+        shutil.move(store / "other", segments_of(store)[3]),
+    ),
+    "half of it copied": lambda store: (
+        os.truncate(segments_of(store)[2], 90_000),
+        segments_of(store)[3].unlink(),
+        os.truncate(segments_of(store)[2], 262_144),
+    ),
+}
+
+
+def segments_of(store: Path) -> list[Path]:
+    return sorted((store / "commitlog").iterdir())
+
+
+def a_queue(store: Path) -> Path:
+    return store / "consumequeue" / "DelayTopic" / "1"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_bad_day(version: str, homes: Homes, check: Check, tmp_path: Path) -> None:
+    """What hands, half a copy or a mount do to a store; where doctor advises commands, also once they were run."""
+    cases = []
+    for what, harm in BAD_DAYS.items():
+        home = copy(homes("v4-tx-delay-retry"), tmp_path / what.replace(" ", "-"))
+        (home / "store" / "abort").unlink(missing_ok=True)
+        harm(home / "store")
+        healed = copy(home, home.with_name(f"{home.name}-healed"))
+        cases.append(case(home, what, version, []))
+        if done := execute_advice(healed, version):
+            cases.append(case(healed, what, version, done))
+            assert cases[-1].prediction.starts
+    check(version, cases)
 
 
 def first_records(segment: Path) -> list[tuple[int, int]]:

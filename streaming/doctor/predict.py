@@ -632,8 +632,9 @@ def predict(
     except NoStartError as stopped:
         return replace(start.prediction(), obstacle=stopped.obstacle)
     found = start.with_what_is_kept(start.prediction())
-    if settings.reads_rocksdb and found.short_queues:
-        short = found.short_queues[0]
+    # A queue that has lost its directory is not compared.
+    compared = (each for each in found.short_queues if (each.topic, each.queue_id) in start.dispatcher.queues)
+    if settings.reads_rocksdb and (short := next(compared, None)) is not None:
         why = f"the files of the queue {short.topic}-{short.queue_id} end before RocksDB, which the broker reads, does"
         return replace(found, obstacle=Obstacle(Part.QUEUES, f"{why} (combineCQPreferCQType)"))
     return found

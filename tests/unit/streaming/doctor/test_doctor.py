@@ -335,6 +335,29 @@ def test_queues_in_both_that_have_lost_their_files(tmp_path: Path) -> None:
     assert "with queues in RocksDB alone" in doctor(home).stderr
 
 
+def test_files_that_end_before_the_rocksdb_that_is_read(tmp_path: Path) -> None:
+    """The broker compares both and does not start; where it reads the files, and where a queue is gone, it does."""
+    home = unpack("v5-double-write-lite", tmp_path)
+    assert told(home, "5.5.0")["harmless"]
+    queue = home / "store" / "consumequeue" / "T" / "0"
+    (file,) = queue.iterdir()
+    write(file, 100, bytes(file.stat().st_size - 100))
+    found = told(home, "5.5.0")
+    assert found["obstacle"]["part"] == "queues"
+    assert "the files of the queue T-0 end before RocksDB" in found["verdict"]
+    conf = home / "broker.conf"
+    text = conf.read_text()
+    conf.write_text(text.replace("combineCQPreferCQType=defaultRocksDB\n", ""))
+    assert told(home, "5.5.0")["starts"]
+    conf.write_text(text)
+    execute_advice(home, "5.5.0")
+    assert told(home, "5.5.0")["harmless"]
+    shutil.rmtree(queue)
+    found = told(home, "5.5.0")
+    assert found["starts"]
+    assert not found["harmless"]
+
+
 def test_queues_of_an_unknown_kind_are_refused(tmp_path: Path) -> None:
     """Topics that are gone: no advice, which would make plain queues."""
     home = unpack("v5-batchcq", tmp_path)
