@@ -84,6 +84,18 @@ class BrokerQueue:
         """The queue offset behind its last entry."""
         return (self.files[-1].begin + self.files[-1].wrote) // CQ_STORE_UNIT_SIZE if self.files else 0
 
+    @property
+    def last_end(self) -> int:
+        """Where the record of its last entry ends, a physical offset; 0 without entries."""
+        for file in self.files[::-1]:
+            units = file.read()[: file.wrote // self.unit.itemsize]
+            found = np.flatnonzero(self._leads_to_a_record(units[-1:]))
+            if len(found):
+                return _end_of(units[-1])
+            if len(units):
+                break
+        return 0
+
     def recover(self) -> None:
         """Find the end of the entries in the last files, and remove the files behind it (``#recover``)."""
         if not self.files:

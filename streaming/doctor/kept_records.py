@@ -42,7 +42,8 @@ _RANGE_BYTES = 64 * 1024 * 1024
 class _Count:
     """Counts the entries that a broker makes in one queue.
 
-    With `stored`, the queue as it is on disk, `moved` counts the entries that stand at another queue offset there.
+    `last_end` is where the record of the last one ends, a physical offset. With `stored`, the queue as it is on disk,
+    `moved` counts the entries that stand at another queue offset there.
     """
 
     queue: ConsumeQueue
@@ -50,13 +51,18 @@ class _Count:
     stored: QueueReader | None = None
     count: int = 0
     moved: int = 0
+    last_end: int = 0
 
     def take(self, incoming: QueueEntries) -> AnomalyCounts:
         """Count the next entries, by the broker's rules."""
         append = self.queue.plan_append(incoming, self.size)
         self._note(append.begin)
         # Units that fill the front of a queue's first file lead to no record.
-        self.count += int(np.count_nonzero(~is_pre_blank(append.entries.view(ENTRY))))
+        is_entry = ~is_pre_blank(append.entries.view(ENTRY))
+        self.count += int(np.count_nonzero(is_entry))
+        if is_entry.any():
+            last = append.entries.view(ENTRY)[is_entry][-1]
+            self.last_end = int(last["physical_offset"]) + int(last["msg_size"])
         if append.anomalies.gap and self.stored is not None:
             self.moved += self.stored.count_elsewhere(append.begin // CQ_STORE_UNIT_SIZE, append.entries.view(ENTRY))
         return append.anomalies
@@ -74,6 +80,7 @@ class _Count:
             return False
         self._note(extent.begin)
         self.count += run.count
+        self.last_end = run.last_end
         return True
 
     def _note(self, begin: int) -> None:
@@ -83,10 +90,14 @@ class _Count:
 
 @dataclass(frozen=True)
 class Expected:
-    """How many entries a queue should have of records from `start` on."""
+    """How many entries a queue should have of records from `start` on, and where the record of the last one ends.
+
+    `last_end` is a physical offset; None where it is not known.
+    """
 
     start: int
     entries: int
+    last_end: int | None = None
 
 
 class QueueRecords:
@@ -121,9 +132,9 @@ class QueueRecords:
         """What is right: the files show which. Where a replay leaves out messages of the later life, it is not."""
         lives = self._lives
         for life in lives.later:
-            yield Expected(life.began_at, life.follower.count)
+            yield Expected(life.began_at, life.follower.count, life.follower.last_end)
         if lives.proven is None or lives.goes_on_joined or not lives.passed_over:
-            yield Expected(0, lives.replay.count + self._added)
+            yield Expected(0, lives.replay.count + self._added, None if self._added else lives.replay.last_end)
 
 
 @dataclass

@@ -487,6 +487,8 @@ class _Start:
     missing_entries: int = 0
     last_is_missing: bool = False
     reach: int = 0
+    # Queues whose last entry is not that of their last record.
+    behind: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.dispatcher = Dispatcher(self.store, self.settings, {})
@@ -593,15 +595,25 @@ class _Start:
             wanted = list(records.expected()) if records is not None else [Expected(begin, 0)]
             entries = queue.entries_from(begin) if queue else 0
             # A queue that started over may have the entries of one life or of both: what lacks least is what it is.
-            missing, expected = min(
+            last_end = queue.last_end if queue else 0
+            missing, _, number = min(
                 (
                     each.entries - (queue.entries_from(each.start) if queue and each.start > begin else entries),
-                    each.entries,
+                    each.last_end != last_end,
+                    number,
                 )
-                for each in wanted
+                for number, each in enumerate(wanted)
             )
+            expected = wanted[number]
+            # Entries that lead to no good record may be as many as are missing, and files may be another queue's.
+            is_behind = expected.last_end is not None and (
+                last_end < expected.last_end or (missing == 0 and last_end != expected.last_end)
+            )
+            missing = max(missing, int(is_behind))
             max_offset = queue.max_offset if queue else 0
-            states.append(PredictedQueue(topic, queue_id, max_offset, entries, expected, max(0, missing)))
+            if is_behind and queue is not None:
+                self.behind.append(f"{topic}-{queue_id}")
+            states.append(PredictedQueue(topic, queue_id, max_offset, entries, expected.entries, max(0, missing)))
         return replace(
             found, queues=tuple(states), damaged_ranges=kept.damaged_ranges, index_missing=kept.index_missing
         )
@@ -633,8 +645,7 @@ def predict(
         return replace(start.prediction(), obstacle=stopped.obstacle)
     found = start.with_what_is_kept(start.prediction())
     # A queue that has lost its directory is not compared.
-    compared = (each for each in found.short_queues if (each.topic, each.queue_id) in start.dispatcher.queues)
-    if settings.reads_rocksdb and (short := next(compared, None)) is not None:
-        why = f"the files of the queue {short.topic}-{short.queue_id} end before RocksDB, which the broker reads, does"
+    if settings.reads_rocksdb and start.behind:
+        why = f"the files of the queue {start.behind[0]} end before RocksDB, which the broker reads, does"
         return replace(found, obstacle=Obstacle(Part.QUEUES, f"{why} (combineCQPreferCQType)"))
     return found

@@ -128,6 +128,23 @@ def test_a_log_that_is_gone_is_no_all_clear(release: str, sound: Path, tmp_path:
     assert "restore the log, or mount the volume" in step["why"]
 
 
+@pytest.mark.parametrize("release", ["4.9.3", "5.5.0"])
+def test_a_queue_with_another_ones_entries(release: str, sound: Path, tmp_path: Path) -> None:
+    """They are more than it should have, and its last record is not among them: it is made again."""
+    home = tmp_path / "home"
+    shutil.copytree(sound, home)
+    shutil.copyfile(queue_file(home / "store"), home / "store" / "consumequeue" / "B" / "0" / f"{0:020d}")
+    found = told(home, release)
+    assert [(queue["topic"], queue["missing"] > 0) for queue in found["queues"]] == [
+        *[("A", False)] * 2,
+        *[("B", True), ("B", False)],
+    ]
+    execute_advice(home, release)
+    assert told(home, release)["harmless"]
+    theirs = sorted(entry for entry in served([sound / "store"]) if entry[0] == "B")
+    assert sorted(entry for entry in served([home / "store"]) if entry[0] == "B") == theirs
+
+
 def test_keys_of_an_index_file_that_was_cut_are_missing(sound: Path, tmp_path: Path) -> None:
     """Its header still names its last record."""
     home = tmp_path / "home"
