@@ -338,7 +338,10 @@ BAD_DAYS: dict[str, Callable[[Path], object]] = {
     ),
     "a segment longer": lambda store: os.truncate(segments_of(store)[1], 262_144 + 40),
     "the log is gone": lambda store: [path.unlink() for path in segments_of(store)],
-    "the log is gone, abort": lambda store: ([path.unlink() for path in segments_of(store)], (store / "abort").touch()),
+    "the log is gone beside abort": lambda store: (
+        [path.unlink() for path in segments_of(store)],
+        (store / "abort").touch(),
+    ),
     "the last segment is the first": lambda store: shutil.copyfile(segments_of(store)[0], segments_of(store)[-1]),
     "segments changed places": lambda store: (
         shutil.copyfile(segments_of(store)[2], store / "other"),

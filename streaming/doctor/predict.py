@@ -529,6 +529,9 @@ class _Start:
             replay(self.segments, self.replays_from, self.dispatcher, self.settings)
         else:
             self.replays_from = self.log_end
+        abort = self.store / ABORT
+        if self.settings.is_v5 and abort.is_dir():
+            raise NoStartError(Part.ABORT, f"{abort} is a directory where the broker writes a file", abort)
 
     @property
     def holes(self) -> tuple[tuple[int, int], ...]:

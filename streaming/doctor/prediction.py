@@ -17,6 +17,7 @@ class Part(Enum):
     """What of a store keeps a broker from starting."""
 
     SETTINGS = "settings"
+    ABORT = "abort"
     CHECKPOINT = "checkpoint"
     LOG = "log"
     RECORD = "record"

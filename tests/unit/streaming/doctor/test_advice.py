@@ -81,6 +81,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "the index is a file": lambda store: (shutil.rmtree(store / "index"), (store / "index").touch()),
     "an index file cut": lambda store: os.truncate(min((store / "index").iterdir()), 400),
     "the checkpoint is a directory": lambda store: ((store / "checkpoint").unlink(), (store / "checkpoint").mkdir()),
+    "abort is a directory": lambda store: (store / "abort").mkdir(),
     "abort, no checkpoint": lambda store: ((store / "abort").touch(), (store / "checkpoint").unlink(missing_ok=True)),
 }
 
