@@ -165,7 +165,8 @@ class _Steps:
 
     def for_lost_records(self, found: Prediction, trusting: Prediction | None) -> Iterator[Advice]:
         if found.holes:
-            yield self._copy()
+            if _copy_with_log(self.store) is None:
+                yield self._copy()
             yield Advice(_RESTORE)
             return
         heals = trusting is not None and trusting.starts and trusting.lost.count < found.lost.count
@@ -391,9 +392,14 @@ def _free(path: Path, taken: Container[Path] = ()) -> Path:
 
 def _copy_with_queues(store: Path) -> Path | None:
     """A copy of the store that an earlier advice made: with the log as it is, and with queues that reput made of it."""
+    return _copy_with_log(store, lambda copy: (copy / REPUT).is_dir())
+
+
+def _copy_with_log(store: Path, is_wanted: Callable[[Path], bool] = Path.is_dir) -> Path | None:
+    """A copy of the store that an earlier advice made, with the log as it is."""
     log = _sizes(store)
-    copies = (path for path in sorted(store.parent.glob(f"{glob.escape(store.name)}{_COPY}*")) if path.is_dir())
-    return next((copy for copy in copies if (copy / REPUT).is_dir() and _sizes(copy).items() >= log.items()), None)
+    copies = sorted(store.parent.glob(f"{glob.escape(store.name)}{_COPY}*"))
+    return next((copy for copy in copies if is_wanted(copy) and _sizes(copy).items() >= log.items()), None)
 
 
 def _sizes(store: Path) -> dict[str, int]:

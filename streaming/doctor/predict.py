@@ -592,7 +592,7 @@ class _Start:
         kept = belonging([segment.file for segment in self.segments], self.log_end, indexed, self.settings)
         begin = self.segments[0].file.file_from_offset if self.segments else 0
         queues = self.dispatcher.queues
-        states = []
+        states, unserved = [], 0
         for topic, queue_id in sorted({*queues, *kept.queues}):
             queue, records = queues.get((topic, queue_id)), kept.queues.get((topic, queue_id))
             wanted = list(records.expected()) if records is not None else [Expected(begin, 0)]
@@ -612,13 +612,18 @@ class _Start:
             is_behind = expected.last_end is not None and (
                 last_end < expected.last_end or (missing == 0 and last_end != expected.last_end)
             )
+            unserved += max(0, -missing)
             missing = max(missing, int(is_behind))
             max_offset = queue.max_offset if queue else 0
             if is_behind and queue is not None:
                 self.behind.append(f"{topic}-{queue_id}")
             states.append(PredictedQueue(topic, queue_id, max_offset, entries, expected.entries, max(0, missing)))
         return replace(
-            found, queues=tuple(states), damaged_ranges=kept.damaged_ranges, index_missing=kept.index_missing
+            found,
+            queues=tuple(states),
+            damaged_ranges=kept.damaged_ranges,
+            unserved=unserved if kept.damaged_ranges else 0,
+            index_missing=kept.index_missing,
         )
 
 

@@ -126,6 +126,8 @@ class Prediction:
         Paths of files that it deletes.
     damaged_ranges
         How many ranges of the log before its end hold no good record, and are not cut off.
+    unserved
+        How many entries more than records the queues have, at least: they lead into the damaged ranges.
     index_end
         The offset before which the index takes no keys: of its last record when it is loaded, or of a later record
         that states a wrong offset.
@@ -159,6 +161,7 @@ class Prediction:
     removed_queue_files: tuple[str, ...] = ()
     removed_index_files: tuple[str, ...] = ()
     damaged_ranges: int = 0
+    unserved: int = 0
     index_end: int = 0
     astray: int | None = None
     index_missing: int = 0

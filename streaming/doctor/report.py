@@ -83,7 +83,8 @@ def verdict(found: Prediction) -> str:
         losses.append(f"misreads the index: {found.misread_index}")
     if found.index_is_ahead:
         losses.append(f"puts no key of a new message before offset {found.index_end}")
-    return f"{found.release} starts, and {', '.join(losses) or 'nothing is lost'}"
+    nothing = "nothing more is lost" if found.unserved else "nothing is lost"
+    return f"{found.release} starts, and {', '.join(losses) or nothing}"
 
 
 def _value(value: object) -> object:
@@ -111,6 +112,9 @@ def _fact_lines(prediction: Prediction) -> Iterator[str]:
     if prediction.damaged_ranges:
         ranges = counted(prediction.damaged_ranges, "damaged range")
         yield f"  log       {ranges} before its end: the broker does not look there, or passes over it"
+    if prediction.unserved:
+        lead = counted(prediction.unserved, "entry leads", "entries lead")
+        yield f"  queues    {lead} there: these messages are served only once their segments are restored"
     if prediction.starts:
         yield f"  dispatch  {_dispatch(prediction)}"
     yield from _files("queues", prediction.removed_queue_files)

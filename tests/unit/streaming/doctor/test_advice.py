@@ -81,6 +81,10 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "the index is a file": lambda store: (shutil.rmtree(store / "index"), (store / "index").touch()),
     "an index file cut": lambda store: os.truncate(min((store / "index").iterdir()), 400),
     "the checkpoint is a directory": lambda store: ((store / "checkpoint").unlink(), (store / "checkpoint").mkdir()),
+    "a hole, and the last segment torn": lambda store: (
+        segment(store, 1).unlink(),
+        write(segment(store, -1), 10, bytes(30)),
+    ),
     "abort is a directory": lambda store: (store / "abort").mkdir(),
     "abort, no checkpoint": lambda store: ((store / "abort").touch(), (store / "checkpoint").unlink(missing_ok=True)),
 }
@@ -144,6 +148,17 @@ def test_a_queue_with_another_ones_entries(release: str, sound: Path, tmp_path: 
     assert told(home, release)["harmless"]
     theirs = sorted(entry for entry in served([sound / "store"]) if entry[0] == "B")
     assert sorted(entry for entry in served([home / "store"]) if entry[0] == "B") == theirs
+
+
+def test_entries_that_lead_into_damage_are_told(sound: Path, tmp_path: Path) -> None:
+    """A start loses nothing more; a segment of zeros in the middle is no all-clear."""
+    home = tmp_path / "home"
+    shutil.copytree(sound, home)
+    records = sum(entry[3] // SEGMENT_BYTES == 2 for entry in served([home / "store"]))
+    write(segment(home / "store", 2), 0, bytes(SEGMENT_BYTES))
+    found = told(home, "5.5.0")
+    assert found["unserved"] == records > 0
+    assert found["verdict"] == "5.5.0 starts, and nothing more is lost"
 
 
 def test_keys_of_an_index_file_that_was_cut_are_missing(sound: Path, tmp_path: Path) -> None:
