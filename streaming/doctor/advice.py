@@ -35,6 +35,10 @@ from reput.streaming.doctor.prediction import Moving, Part, Prediction, Recovery
 _QUARANTINE = f"onDamage={QUARANTINE}"
 # No rebuild over a hole is advised: it would move the entries behind it to other queue offsets.
 _RESTORE = "restore the segments that are missing from a copy or from a slave; then ask again"
+_RESTORE_LOG = (
+    "restore the log, or mount the volume that holds it, before the broker starts: without a segment it deletes the "
+    "files of all queues, and begins a log at offset 0"
+)
 _OF_REBUILD = (Part.QUEUES, Part.DISPATCH, Part.NOTIFY, Part.REPLAY)
 _OF_QUEUES = (CONSUME_QUEUE, CONSUME_QUEUE_EXT, BATCH_CONSUME_QUEUE)
 _COPY = ".copy"
@@ -119,6 +123,8 @@ class _Steps:
             yield self._move_away(Path(obstacle.file), "takes away what is no queue's file, and what a rebuild leaves")
         elif obstacle.part is Part.QUEUES and obstacle.file == str(self.store / CONSUME_QUEUE):
             yield self._move_away(Path(obstacle.file), "takes away what is in the place of the queues")
+        elif found.log_end == 0 and obstacle.part in _OF_REBUILD:
+            yield Advice(_RESTORE_LOG)
         elif found.holes and obstacle.part in _OF_REBUILD:
             yield Advice(_RESTORE)
         elif obstacle.part is Part.QUEUES:
@@ -197,10 +203,7 @@ class _Steps:
 
     def for_missing_segments(self, found: Prediction) -> Iterator[Advice]:
         if found.has_lost_its_log:
-            yield Advice(
-                "restore the log, or mount the volume that holds it, before the broker starts: without a segment it "
-                "deletes the files of all queues, and begins a log at offset 0"
-            )
+            yield Advice(_RESTORE_LOG)
             return
         yield Advice(_RESTORE)
         if found.holes:

@@ -131,6 +131,10 @@ def test_a_log_that_is_gone_is_no_all_clear(release: str, sound: Path, tmp_path:
     (step,) = found["advice"]
     assert step["command"] is None
     assert "restore the log, or mount the volume" in step["why"]
+    os.truncate(queue_file(home / "store"), 777)
+    (step, again) = told(home, release)["advice"]
+    assert "restore the log, or mount the volume" in step["why"]
+    assert again["command"].startswith("reput doctor")
 
 
 @pytest.mark.parametrize("release", ["4.9.3", "5.5.0"])
