@@ -246,7 +246,7 @@ class _Steps:
             f"offset {found.index_end}, and every start takes the index there"
         )
         yield Advice(
-            "or start the broker, and when its log has gone on to the next segment, stop it and make the index again "
+            "or start the broker, and once its log has reached the next segment, stop it and make the index again "
             "(reput rebuild --only index); until then new messages are not found by key"
         )
 

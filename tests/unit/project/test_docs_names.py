@@ -41,8 +41,10 @@ OTHERS_OPTIONS = {
 #: Names in camel case that are no option of reput's and none that it reads of broker.conf.
 OTHERS_NAMES = {
     "a broker's setting that is only spoken of": {
+        "checkCRCOnRecover",
         "checkCommitLogOffsetOnRecover",
         "combineCQPreferCQType",
+        "commitLogRecoverMaxNum",
         "defaultRocksDB",
         "diskMaxUsedSpaceRatio",
         "duplicationEnable",
@@ -55,6 +57,7 @@ OTHERS_NAMES = {
         "indexFileReadEnable",
         "indexFileWriteEnable",
         "indexRocksDBEnable",
+        "messageIndexSafe",
         "recallMessageEnable",
         "timerRocksDBEnable",
         "transRocksDBEnable",
