@@ -13,6 +13,7 @@ from contextvars import ContextVar
 
 # Control (C0, DEL, C1), format (bidirectional marks, zero width), surrogates, line and paragraph separators.
 _UNSAFE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+_encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def lines_of(text: str) -> list[str]:
@@ -44,7 +45,8 @@ def printable(text: str) -> str:
 
 def printable_json(value: object, *, default: Callable[[object], object] | None = None) -> str:
     """JSON on one line whose unsafe characters are escapes of JSON, so that a reader gets the same value."""
-    text = json.dumps(value, default=default, ensure_ascii=False)
+    # `json.dumps` would make an encoder for each call, a sixth of the time of a small row.
+    text = _encode(value) if default is None else json.dumps(value, default=default, ensure_ascii=False)
     return _escaped(text, lambda character: json.dumps(character)[1:-1])
 
 
