@@ -116,8 +116,7 @@ def tail_store(config: PipelineConfig, output: Path, rng: Random) -> Reports:
     log = LogReader(SourceOptions.parse(config.source_options(maxBytesPerPartition=rng.randrange(100, 3000))))
     with Tail(config, OutputPaths(output), reports) as tail:
         opener = tail._new_opener(available_now=True)
-        (parts,) = opener.first()
-        dispatch = parts.dispatch
+        (dispatch,) = opener.first()
         end = log.settled_end(log.queue().min_offset)
         start = dispatch.end_offset
         while start < end:
