@@ -25,7 +25,7 @@ else:
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 README = ROOT / PROJECT["readme"]
 SOURCES = [path for folder in ("source", "sinks", "streaming") for path in sorted((ROOT / folder).rglob("*.py"))]
-_PIP = re.compile(r"\bpip install ((?:--?[a-z]+ )*)(?:'([^']+)'|(\S+?))[`;.)]*(?=\s|$)")
+_PIP = re.compile(r"\bpip install ((?:--?[a-z]+ )*)(?:'([^']+)'|([^\s`]+?))[;.)]*(?=[\s`]|$)")
 
 
 def test_the_readme_of_the_package_points_nowhere_else() -> None:
