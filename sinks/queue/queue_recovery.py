@@ -302,13 +302,11 @@ def _match_one_by_one(state: QueueState, found: Units, incoming: QueueEntries, e
 def agree(found: Units, incoming: QueueEntries, ext: ExtFiles | None) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Which entries on disk equal the log's, bool[n]; without `ext` an address of a unit agrees with any tags code."""
     expected: Units = incoming.entries[: len(found)].view(found.dtype)[:, 0]
-    same = units_agree(found, expected, incoming, ext)
-    if ext is None and not same.all():
-        as_expected = found.copy()
-        is_address = found["tags_code"] <= MAX_ADDR
-        as_expected["tags_code"] = np.where(is_address, expected["tags_code"], found["tags_code"])
-        same = units_agree(as_expected, expected, incoming, ext)
-    return same
+    is_address = found["tags_code"] <= MAX_ADDR
+    if ext is None and is_address.any():
+        found = found.copy()
+        found["tags_code"][is_address] = expected["tags_code"][is_address]
+    return units_agree(found, expected, incoming, ext)
 
 
 def messages_of(disk: QueueReader, number: int) -> int:

@@ -164,14 +164,9 @@ def forget(
 
         request = ForgetRequest(topic or (), key or (), uniq_key or (), msg_id or (), broker)
         forgetting.checked(request)
-        if yes:
-            done = forgetting.forget(table, request)
-            told, code = (
-                report.as_json(done) if as_json else report.forgotten_text(done),
-                0 if done.left.is_clean else _LEFT,
-            )
-        else:
-            plan = forgetting.plan(table, request)
-            told, code = report.as_json(plan) if as_json else report.plan_text(plan), 0
-    typer.echo(told)
-    return code
+        done = forgetting.forget(table, request) if yes else forgetting.plan(table, request)
+    if isinstance(done, report.ForgetPlan):
+        typer.echo(report.as_json(done) if as_json else report.plan_text(done))
+        return 0
+    typer.echo(report.as_json(done) if as_json else report.forgotten_text(done))
+    return 0 if done.left.is_clean else _LEFT

@@ -136,8 +136,15 @@ class BrokerConf:
             self._note(name, f"no number that a broker reads{_blanks_of(text)}; it takes its default, {value}")
         return value
 
-    def switch(self, name: str) -> bool:
-        """One of `SWITCHES`: true for ``true`` in any case, false for any other text."""
+    def number_or(self, name: str, default: int) -> int:
+        """A setting that is a number; `default` if it is missing, or if Java cannot read its text."""
+        value = parse_int(self.properties[name].value) if name in self else None
+        return default if value is None else value
+
+    def switch(self, name: str, *, default: bool = False) -> bool:
+        """A setting that is on or off: on for ``true`` in any case, off for any other text; `default` if missing."""
+        if name not in self:
+            return default
         text = self.properties[name].value
         if not _is_true(text) and text.strip().lower() != "false":
             self._note(name, f"false to a broker{_blanks_of(text)}, which takes nothing but true for true")

@@ -19,7 +19,7 @@ from reput.streaming.config.broker import (
 )
 from reput.streaming.config.broker_conf import BrokerConf
 from reput.streaming.config.pipeline import PipelineConfig
-from reput.streaming.output.recovery_start import RecoverySettings, number_of, recovery_settings, switch_of
+from reput.streaming.output.recovery_start import RecoverySettings, recovery_settings
 
 V4: Version = (4, 9, 3)
 V5: Version = (5, 5, 0)
@@ -119,9 +119,9 @@ def start_settings(config: PipelineConfig, broker_conf: Path | None, version: Ve
         max_index_num=config.index.max_index_num,
         index_safe=recovery.index_safe,
         recovered_segments_max=recovery.recovered_segments_max,
-        replays_from_queues=not is_v5 or switch_of(broker, "recheckReputOffsetFromCq"),
-        is_master=number_of(broker, "brokerId", _MASTER_ID) == _MASTER_ID,
-        notifies=switch_of(broker, "longPollingEnable", default=True)
+        replays_from_queues=not is_v5 or broker.switch("recheckReputOffsetFromCq"),
+        is_master=broker.number_or("brokerId", _MASTER_ID) == _MASTER_ID,
+        notifies=broker.switch("longPollingEnable", default=True)
         and (is_v5 or broker.text("brokerRole").upper() != _SLAVE),
         reads_rocksdb=queues_in_both(config, version)
         and broker.text("combineCQPreferCQType").lower() == _ROCKSDB_QUEUES
@@ -134,7 +134,7 @@ def _of_version(config: PipelineConfig, version: Version, broker: BrokerConf) ->
     """The configuration as this release has it: one before 5.4.0 does not know ``indexFileWriteEnable``."""
     index = config.index
     if broker.writes_index_files and "indexFileWriteEnable" in broker and not index.message_index_enable:
-        index = replace(index, message_index_enable=switch_of(broker, "messageIndexEnable", default=True))
+        index = replace(index, message_index_enable=broker.switch("messageIndexEnable", default=True))
     own = replace(config.broker, version=version_text(version))
     return replace(config, broker=own, index=index, queue=replace(config.queue, consume_queue_enable=True))
 
@@ -148,7 +148,7 @@ def _check_known(config: PipelineConfig, broker: BrokerConf, needs: LogicNeeds, 
         what = "queues in RocksDB alone"
     elif not is_v5 and needs.batch_topics:
         what = "topics with a BatchConsumeQueue"
-    elif is_v5 and (name := next((name for name in _OTHER_STARTS if switch_of(broker, name)), None)):
+    elif is_v5 and (name := next((name for name in _OTHER_STARTS if broker.switch(name)), None)):
         what = f"{name}=true"
     if what is not None:
         raise not_known(V5 if is_v5 else V4, what, config.store)

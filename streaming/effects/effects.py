@@ -50,11 +50,12 @@ class Effects:
     @property
     def messages(self) -> int:
         """The number of records."""
-        return (
-            self.batch.messages
-            if self.batch
-            else sum(self.table_files["messages"].to_pylist() if self.table_files else ())
-        )
+        return self.batch.messages if self.batch else self.rows
+
+    @property
+    def rows(self) -> int:
+        """The number of records that have a row in the table's files."""
+        return 0 if self.table_files is None else sum(self.table_files["messages"].to_pylist())
 
     @property
     def keys(self) -> int:

@@ -174,7 +174,7 @@ class WriteStep:
         if effects.batch is not None:
             messages[LOGIC] = effects.batch.messages
         if effects.table_files is not None:
-            messages[TABLE] = sum(effects.table_files["messages"].to_pylist())
+            messages[TABLE] = effects.rows
         return messages
 
     def _note_records(self, batch: LogicBatch) -> AnomalyCounts:

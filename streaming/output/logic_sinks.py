@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.index.index_sink import IndexSink
 from reput.sinks.queue.batch_consume_queue import BatchConsumeQueueSink
 from reput.sinks.queue.consume_queue import ConsumeQueueSink
+from reput.sinks.queue.queue_check import QueueSettings
 from reput.sinks.queue.queue_sink import QueueSink
 from reput.sinks.sink import Sink
 from reput.sinks.store_checkpoint import StoreCheckpoint
@@ -103,6 +105,13 @@ class LogicSinks:
             index = IndexSink(index_files, *sizes, count_of_empty=count_of_empty)
             sinks.append(index)
         return cls(tuple(sinks), index, needs, count_of_empty, keeps_offset, (files, index_files))
+
+
+def queue_settings(config: PipelineConfig, root: Path) -> QueueSettings:
+    """Where the queues below `root` are for whoever compares them with the log, and the sizes of their files."""
+    queue = config.queue
+    sizes = queue.mapped_file_size_consume_queue, queue.mapper_file_size_batch_consume_queue
+    return QueueSettings(root, *sizes, queue.ext_file_size)
 
 
 def _batch_sink(config: PipelineConfig, files: DurableFiles) -> BatchConsumeQueueSink:

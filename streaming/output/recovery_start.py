@@ -20,7 +20,6 @@ from reput.source.log.boundaries import first_store_timestamp
 from reput.source.log.broker_check import BrokerRules, check_at
 from reput.source.log.mapped_file_queue import HEAD_SIZE, MappedFile, MappedFileQueue, read_head
 from reput.source.record.message_format import MAGIC_AT, MESSAGE_MAGIC_CODE
-from reput.source.record.message_properties import parse_int
 from reput.streaming.config.broker import Version, broker_version
 from reput.streaming.config.broker_conf import BrokerConf
 from reput.streaming.config.pipeline import PipelineConfig
@@ -88,28 +87,17 @@ def recovery_settings(config: PipelineConfig, broker: BrokerConf, version: Versi
     is_v5 = version >= _FIRST_V5
     rules = BrokerRules(
         is_v5=is_v5,
-        check_crc=switch_of(broker, "checkCRCOnRecover", default=True),
-        verifies_property_crc=is_v5 and switch_of(broker, "forceVerifyPropCRC"),
+        check_crc=broker.switch("checkCRCOnRecover", default=True),
+        verifies_property_crc=is_v5 and broker.switch("forceVerifyPropCRC"),
         delays_ms=config.source.delays_ms,
     )
-    wanted = number_of(broker, "commitLogRecoverMaxNum", RECOVERED_SEGMENTS_MAX)
+    wanted = broker.number_or("commitLogRecoverMaxNum", RECOVERED_SEGMENTS_MAX)
     return RecoverySettings(
         rules=rules,
         checks_first_record=version >= _CHECKS_FIRST_RECORD and not config.source.enable_dledger_commit_log,
-        index_safe=config.index.message_index_enable and switch_of(broker, "messageIndexSafe"),
+        index_safe=config.index.message_index_enable and broker.switch("messageIndexSafe"),
         recovered_segments_max=wanted if wanted > 0 else RECOVERED_SEGMENTS_MAX,
     )
-
-
-def switch_of(broker: BrokerConf, name: str, *, default: bool = False) -> bool:
-    """A setting that is on or off."""
-    return broker.switch(name) if name in broker else default
-
-
-def number_of(broker: BrokerConf, name: str, default: int) -> int:
-    """A setting that is a number; `default` also where its text is none."""
-    value = parse_int(broker.properties[name].value) if name in broker else default
-    return default if value is None else value
 
 
 def _queued_to(root: Path, settings: QueueOptions) -> int:

@@ -22,7 +22,6 @@ from reput.sinks.queue.batch_consume_queue import (
     queues_of_wrong_kind,
 )
 from reput.sinks.queue.consume_queue import KIND, ConsumeQueueSink
-from reput.sinks.queue.queue_check import QueueSettings
 from reput.sinks.queue.queue_reader import QueueKind
 from reput.sinks.queue.queue_recovery import QueueCheck, QueueState, cut_queues
 from reput.sinks.queue.queue_sink import LIVES, QueueSink, emptied
@@ -32,6 +31,7 @@ from reput.source.log.log_reader import LogReader
 from reput.streaming.config.broker import logic_needs
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.effects.range_task import RangeEffects, RangeTask
+from reput.streaming.output.logic_sinks import queue_settings
 from reput.streaming.output.spark_checkpoint import SPARK_CHECKPOINT_OF_LOGIC, spark_offset
 from reput.streaming.output.startup import fingerprint_at
 
@@ -243,11 +243,11 @@ class OutputRecovery:
             if isinstance(repair, QueueRepair):
                 logics = progress.last_record.store_timestamp if progress.last_record else 0
                 last = progress.last_record.offset if progress.last_record else 0
-                planned = planned.with_logics_physical_offset(min(known.logics_physical_offset, last))
+                planned = planned.with_logics_physical_offset(min(planned.logics_physical_offset, last))
                 planned = replace(
                     planned,
-                    logics_msg_timestamp=min(known.logics_msg_timestamp, logics),
-                    physic_msg_timestamp=min(known.physic_msg_timestamp, logics),
+                    logics_msg_timestamp=min(planned.logics_msg_timestamp, logics),
+                    physic_msg_timestamp=min(planned.physic_msg_timestamp, logics),
                 )
             else:
                 index = min(known.index_msg_timestamp, progress.state["index_msg_timestamp"])
@@ -362,7 +362,7 @@ class QueueRepair(SinkRepair):
         self,
         config: PipelineConfig,
         files: DurableFiles,
-        begins_life: Callable[..., bool],
+        begins_life: Callable[[QueueKind, bytes, int, int], bool],
         batch_topics: frozenset[bytes],
     ) -> None:
         """`begins_life` as in ``QueueCheck``, with the kind of the queue before all else.
@@ -376,9 +376,7 @@ class QueueRepair(SinkRepair):
     def open(self, start: int) -> None:
         """Read the queues' files; entries of records before `start` are trusted."""
         self.start = start
-        queue = self.config.queue
-        sizes = queue.mapped_file_size_consume_queue, queue.mapper_file_size_batch_consume_queue
-        settings = QueueSettings(self.files.root, *sizes, queue.ext_file_size)
+        settings = queue_settings(self.config, self.files.root)
         self._check = QueueCheck.load(settings, self.kind, start, self._begins_life, emptied(self.record))
 
     def _sink(self) -> QueueSink:

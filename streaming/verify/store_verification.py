@@ -90,6 +90,7 @@ from reput.streaming.config.broker import (
 )
 from reput.streaming.config.pipeline import RANGES_OF_A_LOG_MAX, PipelineConfig, check_range_count
 from reput.streaming.effects.range_task import RangeTask
+from reput.streaming.output.logic_sinks import queue_settings
 from reput.streaming.tasks.tasks import Tasks, run_over
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -336,9 +337,7 @@ class StoreVerification:
         ends = [record.end_offset for record in progress[:2] if record is not None]
         self._queued_to = max(ends, default=0) if needs.consume_queue else self.log_end + 1
         self._light_queues_elsewhere = light_queues_in_rocksdb(config, version)
-        queue = config.queue
-        sizes = queue.mapped_file_size_consume_queue, queue.mapper_file_size_batch_consume_queue
-        self._queues = QueueSettings(output, *sizes, queue.ext_file_size)
+        self._queues = queue_settings(config, output)
         self.limit = self._limit(records, consume_queue=needs.consume_queue)
         start = self._start(records)
         index = None

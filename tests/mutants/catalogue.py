@@ -49,8 +49,8 @@ MUTANTS = (
     _mutant(
         "recover takes any unit of ConsumeQueueExt for the right one",
         "sinks/queue/queue_recovery.py",
-        "    if ext is None and not same.all():\n",
-        "    if not same.all():\n",
+        "    if ext is None and is_address.any():\n",
+        "    if is_address.any():\n",
         "unit/streaming/recover/test_recover_stores.py::test_queues_of_inner_batches_and_ext_units",
     ),
     _mutant(

@@ -342,3 +342,20 @@ def test_queues_of_inner_batches_and_ext_units(
     assert differing_bytes(again, output) == {}
     ends = {queue.queue_id: queue.max_offset for queue in recover(store, output).queues if queue.topic == topic}
     assert all(ends[queue_id] >= end for queue_id, end in offsets.items())
+
+
+def test_the_checkpoint_goes_back_to_the_kind_of_queue_that_ends_first(broker_store: GetStore, tmp_path: Path) -> None:
+    """Plain queues are cut early, those of inner batches late: no time in it is of a record that a queue lacks."""
+    found = broker_store("v5-batchcq")
+    store = replace(found, root=tmp_path / "store")
+    shutil.copytree(found.root, store.root)
+    output = tmp_path / "out"
+    rebuild(load_config(store.root, broker_conf=store.broker_conf), output)
+    flip(output / "consumequeue" / "Simple" / "0" / f"{0:020d}", 20 * 20 + 19)
+    flip(output / "batchconsumequeue" / "BatchQ" / "1" / f"{13_800:020d}", 50 * 46 + 30)
+    ends = {sink.name: sink.end_after for sink in recover(store, output).sinks}
+    assert ends["consumequeue"] < ends["batchconsumequeue"] < ends["index"]
+    last = log_of(store).last_record_before(ends["consumequeue"])
+    assert last is not None
+    checkpoint = StoreCheckpoint.decode((output / "checkpoint").read_bytes())
+    assert checkpoint.logics_msg_timestamp == checkpoint.physic_msg_timestamp == last.store_timestamp
