@@ -40,6 +40,13 @@ OWN_FILES = "unit/sinks/files/test_own_files.py"
 MUTANTS = (
     # --- the store's checkpoint
     _mutant(
+        "the checkpoint goes back to the kind of queue that was looked at last",
+        "streaming/recover/output_recovery.py",
+        "logics_msg_timestamp=min(planned.logics_msg_timestamp, logics)",
+        "logics_msg_timestamp=min(known.logics_msg_timestamp, logics)",
+        "unit/streaming/recover/test_recover_stores.py::test_the_checkpoint_goes_back_to_the_kind_of_queue_that_ends_first",
+    ),
+    _mutant(
         "recover leaves the queues of inner batches as they are",
         "streaming/recover/output_recovery.py",
         "            if needs.batch_topics:\n",
@@ -56,8 +63,8 @@ MUTANTS = (
     _mutant(
         "a cut leaves the offset in the checkpoint as it is",
         "streaming/recover/output_recovery.py",
-        "planned.with_logics_physical_offset(min(known.logics_physical_offset, last))",
-        "planned.with_logics_physical_offset(max(known.logics_physical_offset, last))",
+        "planned.with_logics_physical_offset(min(planned.logics_physical_offset, last))",
+        "planned.with_logics_physical_offset(max(planned.logics_physical_offset, last))",
         "unit/streaming/recover/test_recover.py::test_the_checkpoint_does_not_promise_what_was_cut_off",
     ),
     _mutant(
