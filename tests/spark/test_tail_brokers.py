@@ -179,7 +179,6 @@ def test_one_ends_with_its_damaged_log_and_the_others_take_new_messages(
     # What a large micro-batch leaves behind is written in a thread that starts no job, so it has no pool.
     assert worked >= {(name, name, f"logic of {name}") for name in sound}
     assert worked <= {(name, name, pool) for name in NAMES for pool in (None, f"logic of {name}")}
-    assert {(name, broker) for name, broker, _ in worked} == {(name, name) for name in NAMES}
     assert {name: run.failure for name, run in runs.items() if run.failure is not None} == {DAMAGED: failure}
     assert (damaged.output / "reput" / "status.json").read_bytes() == said  # nobody wrote it after its run
     for name, home in homes.items():
@@ -187,6 +186,9 @@ def test_one_ends_with_its_damaged_log_and_the_others_take_new_messages(
         assert [(each["broker"], each["exitCode"]) for each in status["brokers"]] == [(name, int(name == DAMAGED))]
         with pytest.raises(CorruptRecordError) if name == DAMAGED else nullcontext():
             run_tail(spark, home.store, alone, *BATCHES, conf=home.broker_conf)
+        if name == DAMAGED:  # its table may have come to the damage before its queues: these go on to it
+            with pytest.raises(CorruptRecordError):
+                run_tail(spark, home.store, home.output, *BATCHES, conf=home.broker_conf)
         assert differing_bytes(alone, home.output) == {}
         kept = offsets(spark, table, name)
         assert len(kept) == len(set(kept)) == runs[name].state.queries["table"].messages
