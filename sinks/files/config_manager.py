@@ -87,11 +87,18 @@ def _settled(path: Path) -> Any:
 def _value(file: Path) -> Any:
     """The JSON value in a file whose bytes are decoded as Java does; `_NOTHING` for a missing or an empty file."""
     try:
-        text = file.read_bytes().decode("utf-8", "replace").removeprefix("\ufeff").rstrip("\0")
+        data = file.read_bytes()
     except FileNotFoundError:
         return _NOTHING
-    if not text:
-        return _NOTHING
+    return json_of(data) if data.rstrip(b"\0") not in (b"", b"\xef\xbb\xbf") else _NOTHING
+
+
+def json_of(data: bytes) -> Any:
+    """The JSON value of a file's bytes, decoded as Java does; keys that are numbers may have no quotes.
+
+    Raises ValueError, or RecursionError, for other bytes.
+    """
+    text = data.decode("utf-8", "replace").removeprefix("\ufeff").rstrip("\0")
     try:
         return json.loads(text)
     except ValueError:

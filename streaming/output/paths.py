@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reput.sinks.files.store_path import REPUT, SPARK_CHECKPOINT
+from reput.sinks.table.consumption_schema import consumption_table_path
 from reput.sinks.table.location import S3Location, TableLocation
 from reput.sinks.table.quarantine_schema import quarantine_table_path
 from reput.sinks.table.storage import LOG, table_storage
@@ -62,6 +63,7 @@ def refuse_paths_in(commit_log: Sequence[Path], paths: OutputPaths) -> None:
     written = {"--output": paths.output, "--table": paths.table, "--checkpoint": paths.checkpoint}
     if paths.table is not None:
         written["--table's quarantine"] = quarantine_table_path(paths.table)
+        written["--table's consumption"] = consumption_table_path(paths.table)
     for name, path in written.items():
         if not isinstance(path, Path):
             continue

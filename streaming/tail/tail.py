@@ -41,6 +41,7 @@ from reput.streaming.spark.sessions import Sessions
 from reput.streaming.status.batch_report import duration_text
 from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail.batch_reading import is_first_small
+from reput.streaming.tail.consumption import consumption_watched
 from reput.streaming.tail.log_continuity import BadEndWatch
 from reput.streaming.tail.logic_output import LogicOutput
 from reput.streaming.tail.opening import QueryOpener, check_shared
@@ -199,6 +200,7 @@ class Tail:
         try:
             with ExitStack() as stack:
                 self._open(sessions, session, stack, available_now=available_now)
+                stack.enter_context(consumption_watched(self._config, self._paths))
                 self._look_after(sessions, has_trigger=not available_now)
                 if available_now and not self._stop.is_set():
                     for each in self._queries:

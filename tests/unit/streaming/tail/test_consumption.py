@@ -1,0 +1,334 @@
+"""The ledger of consumption: what moved between two looks at a broker's offsets, once, and nothing else."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.table.commit import DataFile
+from reput.sinks.table.consumption import milliseconds_of
+from reput.sinks.table.consumption_schema import CONSUMPTION_SCHEMA, consumption_table_path
+from reput.sinks.table.delta_table import DeltaTable
+from reput.sinks.table.file_list import FileList
+from reput.source.errors import OutputError
+from reput.streaming.config import consumer_offsets
+from reput.streaming.config.pipeline import load_config
+from reput.streaming.output.paths import OutputPaths
+from reput.streaming.tail import consumption
+from reput.streaming.tail.consumption import ConsumptionWatch
+
+Group = dict[int, int]
+FILE = "consumerOffset.json"
+
+
+def text_of(groups: dict[str, Group]) -> str:
+    """The file as a broker of 5.5.0 writes it."""
+    named = (
+        f'\t\t"{name}":{{{",".join(f"{q}:{o}" for q, o in queues.items())}\n\t\t}}' for name, queues in groups.items()
+    )
+    table = ",\n".join(named)
+    return (
+        '{\n\t"dataVersion":{\n\t\t"counter":3,\n\t\t"stateVersion":0,\n\t\t"timestamp":1795749122925\n\t},\n'
+        f'\t"groupTopicMap":{{}},\n\t"offsetTable":{{\n{table}\n\t}},\n\t"pullOffsetTable":{{}}\n}}'
+    )
+
+
+class Broker:
+    """A store with a broker's offsets, and the ledger of a tail of it."""
+
+    def __init__(self, root: Path) -> None:
+        self.store, self.table, self.output = root / "store", root / "messages", root / "output"
+        (self.store / "config").mkdir(parents=True)
+        (self.store / "commitlog").mkdir()
+        self.output.mkdir()
+        self.file = self.store / "config" / FILE
+        self.seconds = 1_800_000_000
+        self.watch = self.start()
+
+    def start(self, *options: str, broker: str = "broker-a", trigger_ms: int = 0) -> ConsumptionWatch:
+        overrides = [f"broker={broker}", f"tableTriggerMs={trigger_ms}", *options]
+        config = load_config(self.store, overrides=overrides)
+        return ConsumptionWatch(config, OutputPaths(self.output, self.table), DurableFiles(self.output))
+
+    def write(self, groups: dict[str, Group], *, text: str | None = None) -> None:
+        """Replace the file as a broker does, five seconds later."""
+        new = self.file.with_suffix(".tmp")
+        new.write_text(text_of(groups) if text is None else text)
+        new.replace(self.file)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The ledger, in the order of its times."""
+        path = consumption_table_path(self.table)
+        if not path.exists():
+            return []
+        found = [pq.read_table(path / name) for name in FileList(path).files()["path"].to_pylist()]
+        return pa.concat_tables([CONSUMPTION_SCHEMA.empty_table(), *found]).sort_by("seen_after").to_pylist()
+
+    def moves(self) -> list[tuple[Any, ...]]:
+        names = "consumer_group", "topic", "queue_id", "offset_before", "offset_after", "move"
+        return [tuple(row[name] for name in names) for row in self.rows()]
+
+    def commits(self) -> int:
+        return len(list((consumption_table_path(self.table) / "_delta_log").glob("*.json")))
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Broker:
+    return Broker(tmp_path)
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def test_each_move_is_a_row_with_the_times_between_which_it_came(broker: Broker) -> None:
+    began = now_ms()
+    broker.write({"orders@billing": {0: 10, 1: 4}})
+    broker.watch.look()
+    first_seen = now_ms()
+    broker.write({"orders@billing": {0: 25, 1: 2}, "%RETRY%billing@billing": {0: 0}})
+    broker.watch.look()
+    broker.write({"orders@billing": {0: 25}})
+    broker.watch.look()
+    assert broker.moves() == [
+        ("billing", "orders", 0, None, 10, "first_seen"),
+        ("billing", "orders", 1, None, 4, "first_seen"),
+        ("billing", "orders", 0, 10, 25, "progress"),
+        ("billing", "orders", 1, 4, 2, "reset_back"),
+        ("billing", "%RETRY%billing", 0, None, 0, "first_seen"),
+        ("billing", "orders", 1, 2, None, "gone"),
+        ("billing", "%RETRY%billing", 0, 0, None, "gone"),
+    ]
+    rows = broker.rows()
+    assert [row["seen_before"] for row in rows[:2]] == [None, None]  # nobody watched before
+    progress = rows[2]
+    # The file with the old offset was written within a second after its offsets were those.
+    assert began - 1100 <= milliseconds_of(progress["seen_before"]) <= first_seen
+    assert first_seen - 1100 <= milliseconds_of(progress["seen_after"]) <= now_ms() + 100
+    assert {row["broker"] for row in rows} == {"broker-a"}
+
+
+def test_nothing_is_written_when_nothing_moved(broker: Broker) -> None:
+    broker.watch.look()
+    assert not consumption_table_path(broker.table).exists()
+    broker.write({"orders@billing": {0: 10}})
+    broker.watch.look()
+    commits = broker.commits()
+    for _ in range(3):
+        broker.write({"orders@billing": {0: 10}})  # as a broker writes it every five seconds
+        broker.watch.look()
+    broker.start().look()
+    assert (broker.commits(), len(broker.rows())) == (commits, 1)
+
+
+def test_a_file_is_read_only_when_it_changed_and_only_groups_that_changed(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[bytes] = []
+    group = consumer_offsets._quick_group
+
+    def counted(topic: bytes, name: bytes, queues: bytes) -> Any:
+        read.append(name)
+        return group(topic, name, queues)
+
+    monkeypatch.setattr(consumer_offsets, "_quick_group", counted)
+    broker.write({"orders@billing": {0: 10}, "orders@stock": {0: 10}})
+    broker.watch.look()
+    broker.watch.look()
+    assert read == [b"billing", b"stock"]
+    broker.write({"orders@billing": {0: 10}, "orders@stock": {0: 11}})
+    broker.watch.look()
+    assert read == [b"billing", b"stock", b"stock"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "\0" * 100,
+        text_of({"orders@billing": {0: 99}})[:-20],
+        '{"offsetTable":7}',
+        '{"offsetTable":{"a@b":{0:"x"}}}',
+        "{}",
+    ],
+    ids=["empty", "zeros", "half", "no table", "no number", "nothing"],
+)
+def test_a_file_that_is_not_whole_is_told_once_and_moves_nothing(
+    broker: Broker, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.write({"orders@billing": {0: 10}})
+    broker.watch.look()
+    before = now_ms()
+    time.sleep(0.05)
+    shutil.copy(broker.file, f"{broker.file}.bak")
+    broker.write({}, text=text)
+    with caplog.at_level(logging.WARNING):
+        broker.watch.look()
+        assert not caplog.records  # a broker may be writing it
+        for _ in range(3):
+            broker.watch.look()
+    assert [FILE in record.getMessage() for record in caplog.records] == [True]
+    assert len(broker.rows()) == 1
+    broker.write({"orders@billing": {0: 12}})
+    broker.watch.look()
+    assert broker.moves()[1:] == [("billing", "orders", 0, 10, 12, "progress")]
+    assert milliseconds_of(broker.rows()[1]["seen_before"]) <= before
+
+
+def test_the_backup_is_read_at_first_as_a_broker_reads_it_and_says_nothing_of_the_time_before(broker: Broker) -> None:
+    Path(f"{broker.file}.bak").write_text(text_of({"orders@billing": {0: 10}}))
+    broker.file.write_text("")
+    for _ in range(3):
+        broker.watch.look()
+    assert broker.moves() == [("billing", "orders", 0, None, 10, "first_seen")]
+    broker.write({"orders@billing": {0: 12}})
+    broker.watch.look()
+    assert [row["seen_before"] for row in broker.rows()] == [None, None]
+
+
+def test_the_interval_of_the_first_move_after_a_stop_spans_the_time_in_which_nobody_watched(broker: Broker) -> None:
+    broker.write({"orders@billing": {0: 10}})
+    broker.watch.look()
+    broker.write({"orders@billing": {0: 10}})
+    broker.watch.look()
+    stopped = now_ms()
+    time.sleep(0.05)
+    broker.write({"orders@billing": {0: 20}})
+    broker.write({"orders@billing": {0: 30}})
+    broker.start().look()
+    row = broker.rows()[-1]
+    assert (row["offset_before"], row["offset_after"]) == (10, 30)
+    assert stopped - 1200 <= milliseconds_of(row["seen_before"]) <= stopped
+    assert milliseconds_of(row["seen_after"]) >= stopped
+
+
+def test_after_a_crash_between_commit_and_mark_the_interval_is_longer_and_true(broker: Broker) -> None:
+    broker.write({"orders@billing": {0: 10}})
+    broker.watch.look()
+    mark = broker.output / "reput" / consumption.MARK
+    old = mark.read_bytes()
+    broker.write({"orders@billing": {0: 20}})
+    broker.watch.look()
+    mark.write_bytes(old)  # what a crash leaves
+    broker.write({"orders@billing": {0: 30}})
+    broker.start().look()
+    rows = broker.rows()
+    assert [row["offset_after"] for row in rows] == [10, 20, 30]
+    assert rows[2]["seen_before"] == rows[1]["seen_before"]
+
+
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_a_commit_that_failed_is_made_once(
+    broker: Broker, is_committed: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.write({"orders@billing": {0: 10}})
+    broker.watch.look()
+    append = DeltaTable.append
+
+    def failing(self: DeltaTable, files: list[DataFile], **how: Any) -> int:
+        if is_committed:
+            append(self, files, **how)
+        raise OutputError("the disk went away")
+
+    monkeypatch.setattr(DeltaTable, "append", failing)
+    monkeypatch.setattr(consumption, "_PAUSE_S", 0.0)
+    broker.write({"orders@billing": {0: 20}})
+    broker.watch.look()
+    assert "the disk went away" in caplog.text
+    monkeypatch.setattr(DeltaTable, "append", append)
+    broker.watch.look()
+    broker.watch.look()
+    assert [row["offset_after"] for row in broker.rows()] == [10, 20]
+
+
+def test_moves_wait_for_the_trigger_and_are_not_lost_at_the_end(broker: Broker) -> None:
+    watch = broker.start(trigger_ms=3_600_000)
+    broker.write({"orders@billing": {0: 10}})
+    watch.look()
+    for offset in (20, 30):
+        broker.write({"orders@billing": {0: offset}})
+        watch.look()
+    assert len(broker.rows()) == 1
+    watch.look(at_end=True)
+    assert [row["offset_after"] for row in broker.rows()] == [10, 20, 30]
+
+
+def test_a_clock_that_is_set_back_keeps_the_rows_in_order(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker.write({"orders@billing": {0: 10}})
+    broker.watch.look()
+    monkeypatch.setattr(consumer_offsets, "_TICK_MS", -3_600_000)
+    broker.write({"orders@billing": {0: 20}})
+    broker.watch.look()
+    times = [row["seen_after"] for row in broker.rows()]
+    assert times == sorted(times)
+    broker.write({"orders@billing": {0: 20}})
+    broker.start().look()
+    assert len(broker.rows()) == 2  # where it goes on is the last row
+
+
+def test_small_files_are_merged_and_no_row_is_lost(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reput.sinks.table.consumption._MERGED_AT", 5)
+    for offset in range(22):
+        broker.write({"orders@billing": {0: offset}})
+        broker.watch.look()
+    assert [row["offset_after"] for row in broker.rows()] == list(range(22))
+    assert FileList(consumption_table_path(broker.table)).files().num_rows < 8
+    broker.write({"orders@billing": {0: 30}})
+    broker.start().look()
+    assert broker.moves()[-1][3:5] == (21, 30)
+
+
+def test_two_brokers_share_a_ledger(broker: Broker) -> None:
+    broker.write({"orders@billing": {0: 10}})
+    broker.watch.look()
+    other = broker.start(broker="broker-b")
+    shutil.rmtree(broker.output / "reput")
+    other.look()
+    found = sorted((row["broker"], row["move"]) for row in broker.rows())
+    assert found == [("broker-a", "first_seen"), ("broker-b", "first_seen")]
+
+
+@pytest.mark.parametrize("name", ["a\\u0040b@g", 'quo\\"te@g', "a{b@g", "topic", "a@b@c", "LMQ@%LMQ%x"])
+def test_odd_names_are_read_as_a_broker_reads_them(broker: Broker, name: str) -> None:
+    broker.write({name: {0: 1}, "orders@billing": {0: 10}})
+    broker.watch.look()
+    assert ("billing", "orders", 0, None, 10, "first_seen") in broker.moves()
+    assert len(broker.moves()) == 2 - (name in ("topic", "a@b@c", "a\\u0040b@g"))
+
+
+def test_offsets_of_config_v2_are_read_from_its_database(broker: Broker) -> None:
+    rocksdict = pytest.importorskip("rocksdict")
+
+    def key(group: bytes, topic: bytes, queue_id: int) -> bytes:
+        names = b"".join(len(each).to_bytes(2, "big") + each + b"\x01" for each in (group, topic))
+        return b"\x01\x00\x01\x02" + names + queue_id.to_bytes(4, "big")
+
+    directory = broker.store / "config" / "rdb"
+    with closing(rocksdict.Rdict(str(directory), rocksdict.Options(raw_mode=True))) as database:
+        database[key(b"billing", b"orders", 3)] = (70_000).to_bytes(8, "big")
+        database[b"\x01\x00\x01\x01version"] = b"\0" * 24
+    broker.start("configManagerVersion=v2").look()
+    assert broker.moves() == [("billing", "orders", 3, None, 70_000, "first_seen")]
+
+
+def test_a_look_at_a_thousand_groups_takes_a_few_milliseconds(broker: Broker) -> None:
+    groups = {f"topic-{number % 50}@group-{number}": dict.fromkeys(range(16), 10000000) for number in range(1000)}
+    watch = consumer_offsets.ConsumerOffsetsWatch(load_config(broker.store), broker.store)
+    spent = 0.0
+    for turn in range(10):
+        for queues in groups.values():
+            queues.update(dict.fromkeys(queues, 10000000 + turn))
+        broker.write(groups)
+        began = time.process_time()
+        watch.look(takes_backup=False)
+        spent += time.process_time() - began
+    assert spent / 10 < 0.05  # a busy machine
