@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from reput.sinks.table.columns import commented
@@ -32,7 +33,7 @@ _COMMENT: Final = "Where RocketMQ's consumer groups stood: each move of a group'
 _KEY: Final = ("consumer_group", "topic", "queue_id")
 _STATISTICS_COLUMNS: Final = ("broker", "consumer_group", "topic", "seen_after")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
-# So many small files of a broker become one; a file of this size is left alone.
+# This many small files of a broker become one; a file of this size is left alone.
 _MERGED_AT: Final = 100
 _LOOKED_AT_EVERY: Final = 20
 _LARGE_BYTES: Final = 8 * 1024 * 1024
@@ -98,7 +99,7 @@ class ConsumptionTable:
         Raises
         ------
         OutputError
-            The table cannot be read, or is none of reput's.
+            The table cannot be read, or belongs to another program.
         """
         delta = self._open()
         return None if delta is None else delta.last_transaction_version(self._app_id)
@@ -180,17 +181,17 @@ class ConsumptionTable:
     def _last_rows(self, delta: DeltaTable, file: LoggedAdd) -> pa.Table:
         with output_errors(f"{self.path}: cannot read the ledger's rows", self.path):
             rows = self._read(delta, file)
-        return _last_of_each(rows.filter(pa.compute.equal(rows["broker"], self._broker)))
+        return _last_of_each(rows.filter(pc.equal(rows["broker"], self._broker)))
 
     def _data_file(self, delta: DeltaTable, rows: pa.Table) -> DataFile:
         buffer = pa.BufferOutputStream()
         pq.write_table(rows, buffer, compression="zstd")
-        columns = {name: rows[name].to_pylist() for name in _STATISTICS_COLUMNS}
+        bounds = {name: pc.min_max(rows[name]).as_py() for name in _STATISTICS_COLUMNS}
         statistics = {
             "numRecords": rows.num_rows,
-            "minValues": {name: _bound(min(values)) for name, values in columns.items()},
-            "maxValues": {name: _bound(max(values)) for name, values in columns.items()},
-            "nullCount": dict.fromkeys(columns, 0),
+            "minValues": {name: _bound(each["min"]) for name, each in bounds.items()},
+            "maxValues": {name: _bound(each["max"]) for name, each in bounds.items()},
+            "nullCount": dict.fromkeys(bounds, 0),
         }
         name = f"part-{uuid.uuid4()}.zstd.parquet"
         return DataFile.put(delta.storage, name, buffer.getvalue(), json.dumps(statistics))
@@ -208,19 +209,13 @@ def _last_of_each(rows: pa.Table) -> pa.Table:
     return ordered.take(last).drop_columns("number")
 
 
-def _rows(moves: Iterable[Move], broker: str) -> pa.Table:
-    columns = list(zip(*moves, strict=True))
+def _rows(moves: Sequence[Move], broker: str) -> pa.Table:
     names = CONSUMPTION_SCHEMA.names
-    values: Mapping[str, Sequence[Any]] = {
-        "broker": [broker] * len(columns[0]),
-        **dict(zip(names[1:], columns, strict=True)),
-    }
-    times = {name: [_moment(ms) for ms in values[name]] for name in ("seen_before", "seen_after")}
-    return pa.Table.from_pydict({**values, **times}, CONSUMPTION_SCHEMA)
-
-
-def _moment(ms: int | None) -> datetime | None:
-    return None if ms is None else _EPOCH + timedelta(milliseconds=ms)
+    columns: dict[str, Any] = dict(zip(names[1:], zip(*moves, strict=True), strict=True))
+    columns["broker"] = pa.repeat(broker, len(columns["move"]))
+    for name in ("seen_before", "seen_after"):
+        columns[name] = pa.array(columns[name], pa.int64()).cast(pa.timestamp("ms", tz="UTC"))
+    return pa.table({name: columns[name] for name in names}).cast(CONSUMPTION_SCHEMA)
 
 
 def milliseconds_of(moment: datetime) -> int:

@@ -1,4 +1,4 @@
-"""Where a broker's consumer groups stand, as its files tell, looked at again and again while the broker runs.
+"""The offsets of a broker's consumer groups, read from its files again and again while the broker runs.
 
 A broker writes ``config/consumerOffset.json`` every five seconds (``lmqConsumerOffset.json`` with ``enableLmq``), and
 with ``configManagerVersion=v2`` the RocksDB database ``config/rdb`` (``ConsumerOffsetManagerV2``).

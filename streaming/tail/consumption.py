@@ -54,7 +54,7 @@ class ConsumptionWatch:
             self._commit(at_end=at_end)
             self._said = ""
         except Exception as error:  # noqa: BLE001  queues and rows must not end for it
-            # What waited is found again: the ledger says where each group was seen last.
+            # Waiting moves are found again, because the ledger has the last offset of each queue.
             self._state, self._waiting, self._paused_until = None, [], time.monotonic() + _PAUSE_S
             if str(error) != self._said:
                 self._said = str(error)
