@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 
 import pyarrow as pa
 
+from reput.sinks.table.consumption_schema import consumption_table_path
 from reput.sinks.table.location import TableLocation
 from reput.source.errors import OptionError, OutputError, StoreError, UnknownNameError
 from reput.source.options import nearest, shown
@@ -130,6 +131,16 @@ def _add_table(known: KnownNames, table: TableLocation, at: int | datetime | Non
             if named.get("consumer_group") is not None:
                 known.names[GROUP].add(named["consumer_group"])
         known.places.append("the table")
+
+
+def add_consumption(known: KnownNames, table: TableLocation) -> None:
+    """Add the brokers, topics and groups of the ledger of consumption beside `table`; a missing one names nothing."""
+    with suppress(OutputError, OptionError), table_statements(consumption_table_path(table)) as statements:
+        for broker, topic, group in statements.rows("SELECT DISTINCT broker, topic, consumer_group FROM messages"):
+            known.names[BROKER].add(broker)
+            known.add_topic(topic)
+            known.names[GROUP].add(group)
+        known.places.append("the ledger of consumption")
 
 
 def _add_store(known: KnownNames, config: PipelineConfig, output: Path | None) -> None:

@@ -6,11 +6,12 @@ Each is small and in memory. Nothing is written, and no name in a file leads any
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ import pyarrow as pa
 from reput.sinks.files.config_manager import backup_of, load_config_file
 from reput.sinks.files.store_path import BATCH_CONSUME_QUEUE, CONSUME_QUEUE
 from reput.sinks.queue.lookup import ConsumeQueueLookup
+from reput.sinks.table.consumption_schema import CONSUMPTION_SCHEMA, consumption_table_path
 from reput.sinks.table.file_list import FileList
 from reput.sinks.table.location import TableLocation
 from reput.sinks.table.quarantine_schema import QUARANTINE_SCHEMA, quarantine_table_path
@@ -32,7 +34,7 @@ from reput.streaming.config.settings import DEFAULT_BROKER
 from reput.streaming.output.paths import check_table
 from reput.streaming.query.message_row import plain_body
 from reput.streaming.query.store_lookup import messages_of
-from reput.streaming.sql.duckdb_query import duckdb_query
+from reput.streaming.sql.duckdb_query import duckdb_query, text_literal
 from reput.streaming.sql.result import Relations
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -223,6 +225,8 @@ _LONG: Final = pa.int64()
 _TEXT: Final = pa.string()
 _MOMENT: Final = pa.timestamp("us", tz="UTC")
 QUARANTINE: Final = "quarantine"
+CONSUMPTION: Final = "consumption"
+NO_VALUES: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -305,11 +309,16 @@ STORE_RELATIONS: Final = {
 
 
 def relations_of(
-    question: Question, table: TableLocation, config: PipelineConfig | None, note: Callable[[str], object]
+    question: Question,
+    table: TableLocation,
+    config: PipelineConfig | None,
+    note: Callable[[str], object],
+    values: Mapping[str, Any] = NO_VALUES,
 ) -> Relations:
     """The relations that `question` reads; `config` is that of a broker's store, None without one.
 
-    What is missing and counts as empty is told to `note`.
+    What is missing and counts as empty is told to `note`. Of the ledger of consumption, rows that the `values` of the
+    question exclude may be left out.
 
     Raises
     ------
@@ -322,6 +331,8 @@ def relations_of(
     for name in question.reads:
         if name == QUARANTINE:
             found[name] = _quarantine(quarantine_table_path(table), note)
+        elif name == CONSUMPTION:
+            found[name] = _consumption(consumption_table_path(table), values, note)
         elif config is None:
             raise OptionError(f"{question.name} reads {name}, which is {STORE_RELATIONS[name].meaning}: --store wanted")
         else:
@@ -331,7 +342,8 @@ def relations_of(
 
 def empty_relations(question: Question) -> Relations:
     """The relations that `question` reads, without rows."""
-    schemas = {QUARANTINE: QUARANTINE_SCHEMA, **{name: each.schema for name, each in STORE_RELATIONS.items()}}
+    beside = {QUARANTINE: QUARANTINE_SCHEMA, CONSUMPTION: CONSUMPTION_SCHEMA}
+    schemas = {**beside, **{name: each.schema for name, each in STORE_RELATIONS.items()}}
     return {name: schemas[name].empty_table() for name in question.reads}
 
 
@@ -342,6 +354,23 @@ def _quarantine(path: TableLocation, note: Callable[[str], object]) -> pa.Table:
         note(f"nothing is known of ranges that were left out: {error.cause}")
         return QUARANTINE_SCHEMA.empty_table()
     with duckdb_query(path, "SELECT * FROM messages") as rows:
+        schema, batches = rows.batches()
+        return pa.Table.from_batches(batches, schema)
+
+
+def _consumption(path: TableLocation, values: Mapping[str, Any], note: Callable[[str], object]) -> pa.Table:
+    try:
+        check_table(path)
+    except OutputError as error:
+        note(f"nothing is known of what consumer groups did: {error.cause}")
+        return CONSUMPTION_SCHEMA.empty_table()
+    wanted = {"consumer_group": values.get("group"), "topic": values.get("topic"), "broker": values.get("broker")}
+    tests = [f"{name} = {text_literal(str(text))}" for name, text in wanted.items() if text is not None]
+    # The last row of a broker says until when its groups were watched.
+    last = "seen_after = (SELECT max(seen_after) FROM messages AS each WHERE each.broker = messages.broker)"
+    where = f"WHERE ({' AND '.join(tests)}) OR {last}" if tests else ""
+    columns = ", ".join(CONSUMPTION_SCHEMA.names)
+    with duckdb_query(path, f"SELECT {columns} FROM messages {where}") as rows:  # noqa: S608  literals
         schema, batches = rows.batches()
         return pa.Table.from_batches(batches, schema)
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from reput.source.errors import OptionError
+from reput.source.errors import OptionError, UnknownNameError
+from reput.source.options import shown
 from reput.source.printable import printable_json
 from reput.streaming.ask.question import Parameter, Question, questions
 from reput.streaming.cli.app import MissingOptionError, app
@@ -27,6 +28,8 @@ ask = app.group("ask", "Answer named questions about the message table.", invoke
 
 _BROKER: Final = "broker"
 _CONSUMER_OFFSETS: Final = "consumer_offsets"
+_CONSUMPTION: Final = "consumption"
+_CONSUMED: Final = "consumed"
 _METAVARS: Final = {"text": "<text>", "integer": "<number>", "time": "<time>"}
 _TIME_HELP: Final = " A time is 2026-01-31T12:00:00Z, milliseconds, or how long ago: 30m, 2h, 7d."
 
@@ -124,7 +127,7 @@ def _answer(
         given = {**given, _BROKER: broker_of(asking.table, store)}
     values = values_of(question, given, lambda: datetime.now(timezone.utc))
     statement = statement_of(question, values, for_spark=asking.for_spark)
-    relations = _relations(question, asking, store, wish) if question.reads else {}
+    relations = _relations(question, asking, store, wish, values) if question.reads else {}
     if wish.shows_sql:
         typer.echo(with_relations(statement, relations, for_spark=asking.for_spark), nl=False)
         return
@@ -157,21 +160,35 @@ def _check_names(
     relations: Relations,
 ) -> None:
     """Raise UnknownNameError if the answer is empty because a name is unknown, or a group has no offsets."""
-    from reput.streaming.ask.known_names import BROKER, GROUP, TOPIC, check_offsets, known_names  # noqa: PLC0415
+    from reput.streaming.ask.known_names import (  # noqa: PLC0415
+        BROKER,
+        GROUP,
+        TOPIC,
+        add_consumption,
+        check_offsets,
+        known_names,
+    )
 
     given = {name: values.get(name) for name in (BROKER, TOPIC, GROUP)}
+    if question.name == _CONSUMED:  # each message has a row
+        words = f"no message of the table has the key or id {shown(str(values['key']))} in that time"
+        raise UnknownNameError(f"nothing found: {words}")
     if not any(given.values()):
         return
     advice = (
         "the table only names groups that sent messages back; give --store to look in the broker's configuration, too"
     )
     known = known_names(asking.table, store, at=asking.version)
+    if _CONSUMPTION in question.reads:
+        add_consumption(known, asking.table)
     known.check(given, advice if store is None and given[GROUP] else None)
     if _CONSUMER_OFFSETS in question.reads:
         check_offsets(relations[_CONSUMER_OFFSETS], given)
 
 
-def _relations(question: Question, asking: Asking, store: PipelineConfig | None, wish: _Wish) -> Relations:
+def _relations(
+    question: Question, asking: Asking, store: PipelineConfig | None, wish: _Wish, values: Mapping[str, Any]
+) -> Relations:
     """Return the relations that the question reads; empty ones for a statement that is only shown, without a store."""
     from reput.streaming.ask.relations import (  # noqa: PLC0415
         empty_relations,
@@ -180,7 +197,7 @@ def _relations(question: Question, asking: Asking, store: PipelineConfig | None,
 
     if wish.shows_sql and (store is None or asking.table is None):
         return empty_relations(question)
-    return relations_of(question, asking.table, store, _note)
+    return relations_of(question, asking.table, store, _note, values)
 
 
 def _note(text: str) -> None:

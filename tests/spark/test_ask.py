@@ -19,6 +19,7 @@ from support.broker_table import make_table
 from support.hostile_texts import HOSTILE_TEXTS
 from support.proof_counts import Proof
 
+from reput.sinks.table.consumption import FIRST_SEEN, PROGRESS, RESET_BACK, ConsumptionTable, Move
 from reput.sinks.table.quarantine_schema import QUARANTINE_SCHEMA
 from reput.streaming.ask.question import questions
 from reput.streaming.ask.relations import relations_of
@@ -38,6 +39,8 @@ NOW = datetime(2026, 11, 20, 23, 59, 30, tzinfo=timezone.utc)
 GIVEN: Mapping[str, Mapping[str, str]] = {
     "by-key": {"key": "retry-0", "topic": "%RETRY%retry_cg", "since": "5m", "until": "now", "broker": "broker-a"},
     "life": {"key": "tx-300"},
+    "consumed": {"key": "retry-0"},
+    "window": {"group": "retry_cg", "topic": "RetryTopic"},
     "unconsumed": {"group": "delay_cg", "topic": "DelayTopic"},
     "retention": {"log_bytes_max": "3000000"},
     "delayed": {"topic": "RetryTopic", "group": "retry_cg"},
@@ -72,6 +75,17 @@ def table(store: BrokerStore, tmp_path_factory: pytest.TempPathFactory) -> Path:
     left_out = ["broker-a", 70, 10, "BAD_MAGIC", "0", 70, "00ff", "2026-11-20T23:59:00.000Z", "quarantine"]
     lines = pa.Table.from_pylist([dict(zip(QUARANTINE_SCHEMA.names, left_out, strict=True))], QUARANTINE_SCHEMA)
     deltalake.write_deltalake(f"{path}-quarantine", lines)
+    at = NOW.timestamp() * 1000
+    moves = [
+        Move("retry_cg", "RetryTopic", queue_id, before, after, since and int(at) + since, int(at) + until, kind)
+        for before, after, since, until, kind in [
+            (None, 0, None, 1, FIRST_SEEN),
+            (0, 500, 2, 3, PROGRESS),
+            (500, 0, 4, 5, RESET_BACK),
+        ]
+        for queue_id in range(8)
+    ]
+    ConsumptionTable(path, "broker-a", 1000).append(moves, 1)
     return path
 
 
