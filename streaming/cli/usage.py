@@ -26,7 +26,7 @@ SECTIONS: Final = {
     "Repair": ("rebuild", "recover"),
     "Prove": ("verify", "doctor"),
     "Look": ("query", "dump", "quarantine"),
-    "Ask": ("ask", "sql", "report"),
+    "Ask": ("ask", "offsets", "sql", "report"),
     "Operate": ("table", "expire", "prepare"),
 }
 

@@ -9,9 +9,14 @@ from typing import Any
 
 from broker.java_process import LOOPBACK
 
-UPDATE_BROKER_CONFIG = 25  # RequestCode
+SEND_MESSAGE = 10  # RequestCode
+QUERY_CONSUMER_OFFSET = 14
+UPDATE_CONSUMER_OFFSET = 15
+UPDATE_BROKER_CONFIG = 25
 GET_MAX_OFFSET = 30
 GET_BROKER_CLUSTER_INFO = 106
+UPDATE_AND_CREATE_SUBSCRIPTION_GROUP = 200
+INVOKE_BROKER_TO_RESET_OFFSET = 222
 TIMEOUT_S = 5
 FRAME_BYTES_MAX = 16 << 20
 
@@ -51,6 +56,56 @@ def max_offset(port: int, topic: str, queue_id: int) -> int:
     if header["code"] != 0:
         raise ConnectionError(f"the broker refused the end of {topic}-{queue_id}: {header.get('remark')}")
     return int(header["extFields"]["offset"])
+
+
+def send_message(port: int, topic: str, queue_id: int, body: bytes) -> None:
+    """Send a message to a topic, which the broker makes; raises ConnectionError if it refuses."""
+    fields = {
+        "producerGroup": "reput",
+        "topic": topic,
+        "defaultTopic": "TBW102",
+        "defaultTopicQueueNums": "4",
+        "queueId": str(queue_id),
+        "sysFlag": "0",
+        "bornTimestamp": "0",
+        "flag": "0",
+        "properties": "",
+        "reconsumeTimes": "0",
+        "unitMode": "false",
+        "batch": "false",
+    }
+    _done(_ask(port, SEND_MESSAGE, body, **fields), "a message")
+
+
+def make_group(port: int, group: str) -> None:
+    """Make a consumer group, without which a 5.x broker takes no offset; raises ConnectionError if it refuses."""
+    body = json.dumps({"groupName": group, "consumeEnable": True, "retryQueueNums": 1, "retryMaxTimes": 16})
+    _done(_ask(port, UPDATE_AND_CREATE_SUBSCRIPTION_GROUP, body.encode()), "a group")
+
+
+def update_consumer_offset(port: int, group: str, topic: str, queue_id: int, offset: int) -> None:
+    """Report a group's offset, as its consumers do; raises ConnectionError if the broker refuses."""
+    fields = {"consumerGroup": group, "topic": topic, "queueId": str(queue_id), "commitOffset": str(offset)}
+    _done(_ask(port, UPDATE_CONSUMER_OFFSET, **fields), "an offset")
+
+
+def reset_consumer_offset(port: int, group: str, topic: str, queue_id: int, offset: int) -> None:
+    """Have a 5.x broker reset a group by itself; raises ConnectionError if it refuses."""
+    fields = {"group": group, "topic": topic, "queueId": str(queue_id), "offset": str(offset)}
+    _done(_ask(port, INVOKE_BROKER_TO_RESET_OFFSET, **fields, timestamp="0", isForce="true"), "a reset")
+
+
+def consumer_offset(port: int, group: str, topic: str, queue_id: int) -> int:
+    """Where a group goes on, as the broker tells its consumers; raises ConnectionError if it refuses."""
+    answer = _ask(port, QUERY_CONSUMER_OFFSET, consumerGroup=group, topic=topic, queueId=str(queue_id))
+    return int(_done(answer, "the offset")["extFields"]["offset"])
+
+
+def _done(answer: bytes, what: str) -> Any:
+    header = _header(answer)
+    if header["code"] != 0:
+        raise ConnectionError(f"the broker refused {what}: {header.get('remark')}")
+    return header
 
 
 def _header(answer: bytes) -> Any:
