@@ -1,13 +1,17 @@
-"""What the tables' columns mean, with units, as comments that every catalog and DESCRIBE show."""
+"""The columns of the tables: what each means, with its unit, as comments that every catalog and DESCRIBE show."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
-from reput.source.rows.message_schema import spark_schema
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, StructType
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What the tables' columns mean, with units, as comments that every catalog and DESCRIBE show.
 
 COLUMN_COMMENTS = {
     "broker": "name of the broker whose commitlog has the message",
@@ -72,6 +76,10 @@ def commented(schema: pa.Schema, comments: Mapping[str, str]) -> StructType:
 
     Items of lists and maps may be null, as they may in every column that SQL declares.
     """
+    from pyspark.sql.types import StructField, StructType  # noqa: PLC0415  readers of a table need no Spark
+
+    from reput.source.rows.message_schema import spark_schema  # noqa: PLC0415
+
     return StructType(
         [
             StructField(field.name, _with_null_items(field.dataType), field.nullable, {"comment": comments[field.name]})
@@ -81,6 +89,60 @@ def commented(schema: pa.Schema, comments: Mapping[str, str]) -> StructType:
 
 
 def _with_null_items(kind: DataType) -> DataType:
+    from pyspark.sql.types import ArrayType, MapType  # noqa: PLC0415  as above
+
     if isinstance(kind, ArrayType):
         return ArrayType(kind.elementType)
     return MapType(kind.keyType, kind.valueType) if isinstance(kind, MapType) else kind
+
+
+QUARANTINE_SCHEMA = pa.schema(
+    [
+        pa.field("broker", pa.string()),
+        pa.field("physical_offset", pa.int64()),
+        pa.field("length", pa.int64()),
+        pa.field("cause", pa.string()),
+        pa.field("file", pa.string()),
+        pa.field("position", pa.int64()),
+        pa.field("head", pa.string()),
+        pa.field("found_at", pa.string()),
+        pa.field("policy", pa.string()),
+    ]
+)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The two columns that a table has for bodies, if it is to have them: texts, and what is no text.
+
+BODY_SCHEMA = pa.schema([pa.field("body", pa.string()), pa.field("body_bytes", pa.binary())])
+
+
+_CONSUMPTION_TIME = pa.timestamp("us", tz="UTC")
+
+
+CONSUMPTION_SCHEMA = pa.schema(
+    [
+        pa.field("broker", pa.string()),
+        pa.field("consumer_group", pa.string()),
+        pa.field("topic", pa.string()),
+        pa.field("queue_id", pa.int32()),
+        pa.field("offset_before", pa.int64()),
+        pa.field("offset_after", pa.int64()),
+        pa.field("seen_before", _CONSUMPTION_TIME),
+        pa.field("seen_after", _CONSUMPTION_TIME),
+        pa.field("move", pa.string()),
+    ]
+)
+
+
+CONSUMPTION_COMMENTS = {
+    "broker": "name of the broker that keeps the offset",
+    "consumer_group": "the consumer group",
+    "topic": "the topic",
+    "queue_id": "the queue",
+    "offset_before": "the group's offset in the queue before the move; null where none was seen",
+    "offset_after": "the group's offset after the move; null where it is gone",
+    "seen_before": "the move came after this time; null where nobody watched before",
+    "seen_after": "the move came before this time",
+    "move": "progress, reset_back, first_seen or gone",
+}

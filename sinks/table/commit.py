@@ -1,4 +1,8 @@
-"""A change of a table: its files, added and removed, and the actions of its commit, in Delta's own words."""
+"""A commit of a Delta table: what it changes, what the table allows, and its actions in Delta's own words.
+
+A ``Change`` has files that are added and removed. Before it is made, the table is asked what it wants of its writers:
+features, columns, constraints that others added. What reput does not do is refused with the statement that undoes it.
+"""
 
 from __future__ import annotations
 
@@ -7,62 +11,243 @@ import operator
 import re
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
-import pyarrow as pa
 from pyspark.sql.types import IntegralType, StringType, StructField, StructType, TimestampType
 
 from reput import __version__
-from reput.sinks.table.history import REPAIR
-from reput.sinks.table.protocol import RowNumbers, check_change, commit_times
-from reput.sinks.table.refusal import output_errors
-from reput.sinks.table.snapshot import Action, LoggedAdd, Snapshot
-from reput.sinks.table.storage import TableStorage
-from reput.source.errors import SinkError
-from reput.source.printable import counted
+from reput.sinks.table.data_file import Action, DataFile, LoggedAdd
+from reput.sinks.table.location import TableLocation
+from reput.sinks.table.log import REPAIR
+from reput.sinks.table.snapshot import Snapshot
+from reput.sinks.table.storage import TableStorage, output_errors
+from reput.source.errors import OutputError, SinkError
+from reput.source.printable import counted, printable
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Changes by others that keep reput from writing a table, explained in words, with what undoes them.
+
+_CONSTRAINT = "delta.constraints."
+_MAPPING = "delta.columnMapping.mode"
+# A column's name in the files: the one that it had when the mapping was switched on.
+_PHYSICAL_NAME = "delta.columnMapping.physicalName"
+
+
+def table_name(path: TableLocation) -> str:
+    """The table's name in SQL."""
+    return "delta." + quoted(str(path))
+
+
+def quoted(identifier: str) -> str:
+    """An identifier, quoted for SQL."""
+    return "`" + identifier.replace("`", "``") + "`"
+
+
+def literal(text: str) -> str:
+    """A text as SQL's literal."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def column(field: StructField) -> str:
+    """A column's declaration in SQL."""
+    return f"{quoted(field.name)} {field.dataType.simpleString()}{'' if field.nullable else ' NOT NULL'}"
+
+
+def added_columns(wanted: StructType, found: StructType) -> list[str]:
+    """The columns that others added and that reput leaves null."""
+    return [column(field) for field in found if field.name not in wanted.fieldNames() and field.nullable]
+
+
+def new_columns(wanted: StructType, found: StructType, later: Collection[str]) -> list[StructField]:
+    """The columns of `wanted` named in `later` that the table lacks."""
+    there = {ours.name for ours, _ in _named_alike(wanted, found)}
+    return [field for field in wanted if field.name in later and field.name not in there]
+
+
+def _named_alike(wanted: StructType, found: StructType) -> list[tuple[StructField, StructField]]:
+    """The columns of both with one name; to Delta, small and capital letters are the same."""
+    names = {field.name.lower(): field for field in found}
+    return [(field, names[field.name.lower()]) for field in wanted if field.name.lower() in names]
+
+
+def refusal(
+    path: TableLocation,
+    version: int,
+    wanted: StructType,
+    found: StructType,
+    partitions: Sequence[str],
+    properties: Mapping[str, str],
+    later: Collection[str] = (),
+    version_with: Callable[[Sequence[str]], int | None] | None = None,
+) -> OutputError | None:
+    """The error for a table that cannot be written at `version`, with what undoes it; None if it can be written.
+
+    `wanted` are the columns that reput writes, `found` the table's. It may lack those of `wanted` that are named in
+    `later`. A column that others added may stay if it is nullable. `version_with` tells the last version that had the
+    columns with these names.
+    """
+    name, alter = table_name(path), f"ALTER TABLE {table_name(path)}"
+    columns = {column(field) for field in found}
+    other_kind = [
+        pair for pair in _named_alike(wanted, found) if pair[0].name in later and column(pair[0]) not in columns
+    ]
+    lacking = [column(field) for field in wanted if field.name not in later and column(field) not in columns]
+    others = [column(field) for field in found if column(field) not in {column(field) for field in wanted}]
+    required = [field.name for field in found if field.name not in wanted.fieldNames() and not field.nullable]
+    mapping = properties.get(_MAPPING, "none")
+    if partitions:
+        listed = ", ".join(f"partition column {each}" for each in partitions)
+        cause = f"{path}: a Delta table with other columns, {listed}"
+        return OutputError(cause, advice="give another path", file=path)
+    if lacking:
+        names = [field.name for field in wanted if column(field) in lacking]
+        renamed = {field.metadata.get(_PHYSICAL_NAME): field.name for field in found if field.name not in names}
+        if mapping != "none" and all(each in renamed for each in names):
+            renames = (f"{alter} RENAME COLUMN {quoted(renamed[each])} TO {quoted(each)}" for each in names)
+            undo = f"columns were renamed, give them their names again: {'; '.join(renames)}"
+        else:
+            known = None if version_with is None else version_with(names)
+            number = "N' with the version before" if known is None else f"{known}'"
+            undo = (
+                f"'RESTORE TABLE {name} TO VERSION AS OF {number} undoes that columns were dropped or got other types, "
+                "and 'reput rebuild --only table' makes the rows again that came since"
+            )
+        return OutputError(
+            f"{path}: a Delta table with other columns at version {version}, lacking {lacking}, not wanted {others}",
+            advice=f"{undo}; for a table that is not reput's give another path",
+            file=path,
+        )
+    if other_kind and mapping == "none":
+        ours, there = other_kind[0]
+        free = quoted(f"{there.name}_before")
+        undo = (
+            f"{alter} SET TBLPROPERTIES ('{_MAPPING}' = 'name', 'delta.minReaderVersion' = '2', "
+            f"'delta.minWriterVersion' = '5'); {alter} RENAME COLUMN {quoted(there.name)} TO {free}; "
+            f"{alter} SET TBLPROPERTIES ('{_MAPPING}' = 'none')"
+        )
+        cause = f"{path}: reput adds the column {column(ours)}, and the table has {column(there)}, which others added"
+        return OutputError(cause, advice=f"give theirs another name: {undo}", file=path)
+    if required:
+        undo = "; ".join(f"{alter} ALTER COLUMN {quoted(each)} DROP NOT NULL" for each in required)
+        cause = f"{path}: columns were added that must not be null, not wanted {others}"
+        return OutputError(cause, advice=f"undo it: {undo}", file=path)
+    if mapping != "none":  # files with the columns' own names would be read as null
+        undo = f"{alter} SET TBLPROPERTIES ('{_MAPPING}' = 'none')"
+        cause = f"{path}: columns mapped by {mapping}, which reput does not write"
+        return OutputError(cause, advice=f"undo it: {undo}", file=path)
+    constraints = [key.removeprefix(_CONSTRAINT) for key in properties if key.startswith(_CONSTRAINT)]
+    if constraints:
+        undo = "; ".join(f"{alter} DROP CONSTRAINT {quoted(each)}" for each in constraints)
+        cause = f"{path}: a constraint on its rows, which reput does not check"
+        return OutputError(cause, advice=f"undo it: {undo}", file=path)
+    return None
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What a Delta table asks of its writers, and which of it reput does.
+
+_READER_MAX, _WRITER_MAX = 3, 7
+# A commit heeds these, or they do not concern one that adds and removes files. Columns with conditions on their values
+# are refused where a table has some, and so are mapped columns (`refusal`).
+_WRITTEN = frozenset(
+    {
+        *("allowColumnDefaults", "appendOnly", "changeDataFeed", "checkConstraints", "checkpointProtection"),
+        *("clustering", "columnMapping", "deletionVectors", "domainMetadata", "generatedColumns", "identityColumns"),
+        *("inCommitTimestamp", "invariants", "rowTracking", "timestampNtz", "typeWidening", "typeWidening-preview"),
+        *("v2Checkpoint", "vacuumProtocolCheck", "variantShredding", "variantShredding-preview"),
+        *("variantType", "variantType-preview"),
+    }
+)
+# What a column's metadata has whose values writers must compute or check.
+_CONDITIONS = {
+    "delta.invariants": "a condition on its values",
+    "delta.generationExpression": "values that are generated",
+    "delta.identity.start": "values that are counted up",
+}
+_ROW_TRACKING = "delta.rowTracking"
+_HIGHEST_ROW = "rowIdHighWaterMark"
+
+
+def unwritable(path: TableLocation, snapshot: Snapshot) -> OutputError | None:
+    """The error for a table that asks of its writers what reput does not do, with what undoes it; None otherwise."""
+    alter = f"ALTER TABLE {table_name(path)}"
+    needs = {"reader": int(snapshot.protocol["minReaderVersion"]), "writer": int(snapshot.protocol["minWriterVersion"])}
+    if needs["reader"] > _READER_MAX or needs["writer"] > _WRITER_MAX:
+        return OutputError(
+            f"{path}: the table needs Delta's reader version {needs['reader']} and writer version {needs['writer']}, "
+            f"and reput writes up to {_READER_MAX} and {_WRITER_MAX}",
+            advice="give another path, or use a later release of reput",
+            file=path,
+        )
+    if unknown := sorted(map(printable, snapshot.features - _WRITTEN)):
+        undo = "; ".join(f"{alter} DROP FEATURE `{name}`" for name in unknown)
+        cause = f"{path}: the table needs {', '.join(unknown)}, which reput does not write"
+        return OutputError(cause, advice=f"undo it: {undo}", file=path)
+    for column in json.loads(snapshot.metadata["schemaString"])["fields"]:
+        for key, what in _CONDITIONS.items():
+            if key in (column.get("metadata") or {}):
+                name = printable(column["name"]).replace("`", "``")
+                cause = f"{path}: the column `{name}` has {what}, which reput does not write"
+                return OutputError(cause, advice=f"undo it: {alter} DROP COLUMN `{name}`", file=path)
+    return None
+
+
+def check_change(path: TableLocation, snapshot: Snapshot, *, adds_rows: bool, removes_rows: bool) -> None:
+    """Raise OutputError if a table does not allow such a change, whose files have other rows than those removed."""
+    if not removes_rows:
+        return
+    alter = f"ALTER TABLE {table_name(path)} SET TBLPROPERTIES"
+    if snapshot.properties.get("delta.appendOnly", "").lower() == "true":
+        cause = f"{path}: the table only takes new rows, and these replace others"
+        raise OutputError(cause, advice=f"allow it: {alter} ('delta.appendOnly' = 'false')", file=path)
+    if adds_rows and snapshot.properties.get("delta.enableChangeDataFeed", "").lower() == "true":
+        cause = f"{path}: the table keeps a change data feed, which a commit that replaces rows cannot write"
+        raise OutputError(cause, advice=f"undo it: {alter} ('delta.enableChangeDataFeed' = 'false')", file=path)
+
+
+def commit_times(snapshot: Snapshot, now_ms: int) -> dict[str, int]:
+    """The times that the ``commitInfo`` of the version after `snapshot` begins with."""
+    if not snapshot.has_times:
+        return {"timestamp": now_ms}
+    time_ms = max(now_ms, (snapshot.time_ms or 0) + 1)
+    return {"inCommitTimestamp": time_ms, "timestamp": time_ms}
+
+
+class RowNumbers:
+    """The row ids that the files of the version after `snapshot` get, where its table has row tracking."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._version = snapshot.version + 1
+        self._are_given = (
+            "rowTracking" in snapshot.features and snapshot.properties.get("delta.rowTrackingSuspended") != "true"
+        )
+        known: Mapping[str, Any] = json.loads(snapshot.domains.get(_ROW_TRACKING) or "{}")
+        self._next = self._first = int(known.get(_HIGHEST_ROW, -1)) + 1
+
+    def of_file(self, rows: int) -> dict[str, int]:
+        """What the action that adds a file of so many rows has of them."""
+        if not self._are_given:
+            return {}
+        first, self._next = self._next, self._next + rows
+        return {"baseRowId": first, "defaultRowCommitVersion": self._version}
+
+    def actions(self) -> list[dict[str, Any]]:
+        """The action that says how many were given, if any were."""
+        if self._next == self._first:
+            return []
+        domain = {"domain": _ROW_TRACKING, "configuration": json.dumps({_HIGHEST_ROW: self._next - 1})}
+        return [{"domainMetadata": {**domain, "removed": False}}]
+
 
 # ----------------------------------------------------------------------------------------------------------------------
 # What one commit of a Delta table does: files that are added and removed, and what the history says of it.
 
 #: What the table's history says of a commit, by name.
 Note = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class DataFile:
-    """A Parquet file put below the table's root and not yet durable; a commit first makes it durable.
-
-    Attributes
-    ----------
-    path
-        Relative to the table's root, plain text (not URL-encoded), without ``.``, ``..`` or ``:``.
-    size_bytes, modification_time_ms
-        Its length, which is checked, and its time in milliseconds since 1970 UTC.
-    statistics_json
-        Delta's ``numRecords``, ``minValues``, ``maxValues``, ``nullCount``. Readers rely on them: they count rows by
-        ``numRecords`` and skip a file whose minimum and maximum exclude a filter. Timestamps look like
-        ``2026-11-21T00:00:00.000Z`` and are rounded down, maxima too, since readers add 1 ms to these.
-    """
-
-    path: str
-    size_bytes: int
-    modification_time_ms: int
-    statistics_json: str
-
-    @classmethod
-    def put(cls, storage: TableStorage, name: str, data: pa.Buffer, statistics_json: str) -> DataFile:
-        """Write the file; raises OutputError if it cannot be written."""
-        storage.put(name, data, durable=False)
-        return cls.new(name, data.size, statistics_json)
-
-    @classmethod
-    def new(cls, name: str, size_bytes: int, statistics_json: str) -> DataFile:
-        """A file that was written just now."""
-        return cls(name, size_bytes, time.time_ns() // 1_000_000, statistics_json)
 
 
 @dataclass(frozen=True)
@@ -170,7 +355,7 @@ def check_files(storage: TableStorage, files: Sequence[DataFile]) -> None:
 # ----------------------------------------------------------------------------------------------------------------------
 # A change of a table as the actions of one commit, in the words of Delta's protocol.
 
-#: Who commits, for the table's history; `history` and earlier releases know reput's commits by ``/reput/``.
+#: Who commits, for the table's history; ``log`` and earlier releases know reput's commits by ``/reput/``.
 ENGINE_INFO = f"python/reput/{__version__}"
 _TIME = re.compile(r"\d{4,}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z")
 # What Java's URI leaves as it is in a path.

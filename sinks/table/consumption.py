@@ -15,16 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from reput.sinks.table.columns import commented
-from reput.sinks.table.commit import DataFile
-from reput.sinks.table.consumption_schema import CONSUMPTION_COMMENTS, CONSUMPTION_SCHEMA, consumption_table_path
-from reput.sinks.table.creation import is_table
-from reput.sinks.table.delta_table import DeltaTable
-from reput.sinks.table.live_rows import live_batches
-from reput.sinks.table.location import TableLocation
-from reput.sinks.table.log_cleanup import clean_log
-from reput.sinks.table.refusal import output_errors
-from reput.sinks.table.snapshot import LoggedAdd
+from reput.sinks.table.columns import CONSUMPTION_COMMENTS, CONSUMPTION_SCHEMA, commented
+from reput.sinks.table.data_file import DataFile, LoggedAdd, live_batches
+from reput.sinks.table.delta_table import DeltaTable, is_table
+from reput.sinks.table.location import TableLocation, consumption_table_path
+from reput.sinks.table.log import clean_log
+from reput.sinks.table.storage import output_errors
 
 #: The kinds of a move.
 PROGRESS, RESET_BACK, FIRST_SEEN, GONE = "progress", "reset_back", "first_seen", "gone"

@@ -1,27 +1,327 @@
 """Rows that are forgotten: no version of the table has them any more, and no file below its directory.
 
-One commit takes the rows away. Then the log before it goes, whose statistics and older versions have them, and with it
-every data file that only older versions had. Whoever follows the table, as ``watch`` does, finds in that commit what
-the log before it would have told: how many rows each broker had.
+A ``ForgetRequest`` says which rows are meant. One commit takes them away. Then the log before it goes, whose statistics
+and older versions have them, and with it every data file that only older versions had. Whoever follows the table, as
+``watch`` does, finds in that commit what the log before it would have told: how many rows each broker had. The proof is
+``traces``: every data file and every file of the log below the table is looked into.
 """
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from reput.sinks.table.commit import Change
+from reput.sinks.table.data_file import count_by_broker
 from reput.sinks.table.delta_table import DeltaTable
-from reput.sinks.table.forgotten import ForgetRequest, Forgotten, RowsFound, find, traces
 from reput.sinks.table.forgotten_rows import ForgettingRecord
-from reput.sinks.table.history import FORGOTTEN, TableCommit, commits, log_entries, transaction_id
-from reput.sinks.table.live_rows import count_by_broker
-from reput.sinks.table.log_cleanup import TableLog, cleaning_before, hide_removed, is_below
+from reput.sinks.table.log import (
+    FORGOTTEN,
+    TableCommit,
+    TableLog,
+    cleaning_before,
+    commits,
+    hide_removed,
+    is_below,
+    log_entries,
+    transaction_id,
+)
 from reput.sinks.table.replace import RestOfFiles
 from reput.sinks.table.snapshot import Snapshot
+from reput.sinks.table.storage import LOG, TableStorage
 from reput.source.arrays import Bools
 from reput.source.errors import OutputError
+from reput.source.record.message_properties import PROPERTY_REAL_TOPIC, PROPERTY_UNIQ_KEY
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Which rows are to be forgotten, and which rows of a file these are.
+
+#: The columns that are looked at.
+COLUMNS = ("broker", "topic", "real_topic", "origin_topic", "keys", "uniq_key", "msg_id", "properties")
+# Where clients and brokers keep the topic of a message that now stands in another topic: a half or delayed message, one
+# that a consumer sent back, a dead letter.
+TOPIC_PROPERTIES = (PROPERTY_REAL_TOPIC, "RETRY_TOPIC", "DLQ_ORIGIN_TOPIC")
+# Where they keep the first id of a message that has another one by now, and the id of its transaction.
+ID_PROPERTIES = (
+    PROPERTY_UNIQ_KEY,
+    "EXTEND_UNIQ_INFO",
+    "ORIGIN_MESSAGE_ID",
+    "DLQ_ORIGIN_MESSAGE_ID",
+    "__transactionId__",
+)
+_ROWS_A_BATCH = 64 * 1024
+
+
+@dataclass(frozen=True)
+class RowsFound:
+    """How many rows of a file are to be forgotten, and how many others have one of the texts in a property."""
+
+    rows: int
+    mentions: int
+
+
+@dataclass(frozen=True)
+class ForgetRequest:
+    """What is to be forgotten: messages with one of the keys or ids, and with one of the topics; `broker`'s, or all.
+
+    Without keys and ids all messages of the topics are meant, without topics the keys and ids of any topic. One of the
+    first four is given.
+    """
+
+    topics: Sequence[str] = ()
+    keys: Sequence[str] = ()
+    uniq_keys: Sequence[str] = ()
+    msg_ids: Sequence[str] = ()
+    broker: str | None = None
+
+    @property
+    def kinds(self) -> str:
+        """What is given, without its values."""
+        given = {"topic": self.topics, "key": self.keys, "uniq-key": self.uniq_keys, "msg-id": self.msg_ids}
+        return ", ".join(name for name, values in given.items() if values)
+
+    @property
+    def has_ids(self) -> bool:
+        """Whether single messages are meant, by key or id."""
+        return bool(self.keys or self.uniq_keys or self.msg_ids)
+
+    @property
+    def unwanted_texts(self) -> tuple[str, ...]:
+        """The texts that no file of the table's log may have afterwards."""
+        if self.has_ids:
+            return (*self.keys, *self.uniq_keys, *self.msg_ids)
+        return tuple(self.topics) if self.broker is None else ()
+
+    def mask(self, rows: pa.RecordBatch) -> Bools:
+        """Which of the rows are to be forgotten; columns that a file lacks have no value."""
+        found = np.ones(rows.num_rows, np.bool_)
+        if self.broker is not None:
+            found &= _is_in(rows, "broker", [self.broker])
+        if self.topics:
+            of_topic = _has_property(rows, TOPIC_PROPERTIES, self.topics)
+            for name in ("topic", "real_topic", "origin_topic"):
+                of_topic |= _is_in(rows, name, self.topics)
+            found &= of_topic
+        if self.has_ids:
+            ids = (*self.uniq_keys, *self.msg_ids)
+            of_id = _is_in(rows, "uniq_key", self.uniq_keys) | _is_in(rows, "msg_id", self.msg_ids)
+            found &= of_id | _has_key(rows, self.keys) | _has_property(rows, ID_PROPERTIES, ids)
+        return found
+
+    def find(self, file: pq.ParquetFile) -> RowsFound:
+        """Look for the rows in a data file, those that a deletion vector takes away among them.
+
+        Raises
+        ------
+        OSError, pa.ArrowException
+            The file cannot be read.
+        """
+        found = mentions = 0
+        columns = [name for name in COLUMNS if name in file.schema_arrow.names]
+        for rows in file.iter_batches(_ROWS_A_BATCH, columns=columns):
+            mask = self.mask(rows)
+            found += int(np.count_nonzero(mask))
+            mentioned = _has_property(rows, None, self.unwanted_texts)
+            mentions += int(np.count_nonzero(mentioned & ~mask))
+        return RowsFound(found, mentions)
+
+
+def _column(rows: pa.RecordBatch, name: str, is_kind: Callable[[pa.DataType], bool]) -> pa.Array | None:
+    """The column; None if the file lacks it, or has something else by that name."""
+    if name not in rows.schema.names or not is_kind(rows.schema.field(name).type):
+        return None
+    return rows[name]
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _among(texts: pa.Array, wanted: Sequence[str]) -> Bools:
+    found: Bools = pc.is_in(texts.cast(pa.string()), pa.array(wanted, pa.string())).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _is_in(rows: pa.RecordBatch, name: str, wanted: Sequence[str]) -> Bools:
+    column = _column(rows, name, _is_text) if wanted else None
+    return np.zeros(rows.num_rows, np.bool_) if column is None else _among(column, wanted)
+
+
+def _has_key(rows: pa.RecordBatch, wanted: Sequence[str]) -> Bools:
+    found = np.zeros(rows.num_rows, np.bool_)
+    column = _column(rows, "keys", pa.types.is_list) if wanted else None
+    if column is not None:
+        parents = pc.list_parent_indices(column).to_numpy()
+        found[parents[_among(pc.list_flatten(column), wanted)]] = True
+    return found
+
+
+def _has_property(rows: pa.RecordBatch, names: Sequence[str] | None, wanted: Sequence[str]) -> Bools:
+    """Which rows have one of the texts as the value of a property of these names; None: of any."""
+    found = np.zeros(rows.num_rows, np.bool_)
+    column = _column(rows, "properties", pa.types.is_map) if wanted else None
+    if column is None:
+        return found
+    offsets = column.offsets.to_numpy()
+    begin, end = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
+    hits = _among(column.items.slice(begin, end - begin), wanted)
+    if names is not None:
+        hits &= _among(column.keys.slice(begin, end - begin), names)
+    parents = np.repeat(np.arange(rows.num_rows), np.diff(offsets))
+    found[parents[hits]] = True
+    return found
+
+
+# Delta cuts longer texts in statistics; reput does not.
+_BOUND_LENGTH = 32
+
+
+@dataclass(frozen=True)
+class Traces:
+    """What is left of rows below a table.
+
+    Attributes
+    ----------
+    files
+        How many data files were looked into.
+    rows
+        Data files with such rows, by their path relative to the table's root, each with their number; those that a
+        deletion vector takes away and those of older versions among them.
+    mentions
+        Data files in which other rows have one of the texts in a property, each with their number.
+    log_files
+        Files of the table's log that have one of the texts.
+    unreadable
+        Files that could not be looked into.
+    """
+
+    files: int
+    rows: dict[str, int]
+    mentions: dict[str, int]
+    log_files: list[str]
+    unreadable: list[str]
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing is left, and nothing is unknown."""
+        return not (self.rows or self.log_files or self.unreadable)
+
+
+@dataclass
+class Forgotten:
+    """What was done.
+
+    Attributes
+    ----------
+    rows
+        How many rows of the present version were taken away.
+    files_rewritten
+        How many of its files had such rows.
+    files_removed, bytes_removed
+        Data files that were removed from the disk: those, those of older versions, orphans.
+    commits_removed
+        How many versions went from the log.
+    version
+        The version that took the rows away; None if there was nothing to do.
+    left
+        What is left.
+    """
+
+    rows: int = 0
+    files_rewritten: int = 0
+    files_removed: int = 0
+    bytes_removed: int = 0
+    commits_removed: int = 0
+    version: int | None = None
+    left: Traces = field(default_factory=lambda: Traces(0, {}, {}, [], []))
+
+
+def traces(storage: TableStorage, request: ForgetRequest, looked_into: dict[str, RowsFound] | None = None) -> Traces:
+    """Look for the rows in every file below a table's root; `looked_into` gets what was found in each data file.
+
+    Raises
+    ------
+    OSError
+        A directory cannot be listed.
+    """
+    found: dict[str, RowsFound] = {}
+    log_files, unreadable = [], []
+    for name in sorted(file.name for file in storage.files(deep=True)):
+        try:
+            if name.startswith(f"{LOG}/"):
+                if _has_text(storage, name, request):
+                    log_files.append(name)
+            elif name.endswith(".parquet"):
+                found[name] = find(storage, name, request)
+            elif name.endswith(".parquet.tmp"):  # of a writer that is at work, or died
+                unreadable.append(name)
+        except FileNotFoundError:  # a writer that is at work removed it
+            continue
+        except (OSError, pa.ArrowException):
+            unreadable.append(name)
+    if looked_into is not None:
+        looked_into.update(found)
+    return Traces(
+        len(found),
+        {name: each.rows for name, each in found.items() if each.rows},
+        {name: each.mentions for name, each in found.items() if each.mentions},
+        log_files,
+        [name for name in unreadable if storage.status(name) is not None],
+    )
+
+
+def find(storage: TableStorage, name: str, request: ForgetRequest) -> RowsFound:
+    """Look for the rows in a data file; raises what ``ForgetRequest.find`` raises."""
+    with storage.parquet(name) as file:
+        return request.find(file)
+
+
+def _has_text(storage: TableStorage, name: str, request: ForgetRequest) -> bool:
+    patterns = [_pattern(text) for text in request.unwanted_texts]
+    if not patterns:
+        return False
+    if name.endswith(".parquet"):
+        return any(pattern.search(text) for text in _texts_of(storage, name) for pattern in patterns)
+    content = storage.read(name).decode("utf-8", errors="replace")
+    return any(pattern.search(content) for pattern in patterns)
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    """How a text may stand in a log: quoted, with JSON's escapes once, or twice as in statistics, perhaps cut."""
+    cut = text[:_BOUND_LENGTH]
+    spellings = {each for plain in (cut, text) for once in _escaped(plain) for each in (plain, once, *_escaped(once))}
+    end = "" if len(text) > _BOUND_LENGTH else r"(?=\\*[\"'])"
+    return re.compile(r"(?<=[\"'])(?:" + "|".join(map(re.escape, sorted(spellings))) + ")" + end)
+
+
+def _escaped(text: str) -> tuple[str, str]:
+    return json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]
+
+
+def _texts_of(storage: TableStorage, name: str) -> Iterator[str]:
+    """All texts of a checkpoint, each in quotes."""
+    with storage.parquet(name) as file:
+        actions = file.read()
+    for column in actions.flatten().flatten().columns:
+        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+            for text in pc.unique(column.drop_null()).to_pylist():
+                yield f'"{text}"'
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Rows that are forgotten: no version of the table has them any more, and no file below its directory.
+#
+# One commit takes the rows away. Then the log before it goes, whose statistics and older versions have them, and with
+# it every data file that only older versions had. Whoever follows the table, as ``watch`` does, finds in that commit
+# what the log before it would have told: how many rows each broker had.
 
 _POLICY = "delta.checkpointPolicy"
 
@@ -112,7 +412,7 @@ class Forgetting:
         return Change(added, removed, None, note=note, deleted=rows)
 
     def _before(self, snapshot: Snapshot) -> dict[str, dict[str, Any]]:
-        """What the log, which is about to go, tells of each broker; see ``history.RowsBefore``."""
+        """What the log, which is about to go, tells of each broker; see ``log.RowsBefore``."""
         version, counts = snapshot.version, count_by_broker(self._table.storage, self._table.files(snapshot))
         first = next(iter(TableLog(self._table.storage).commits), version)
         return {

@@ -91,3 +91,13 @@ def beside(table: TableLocation, ending: str) -> TableLocation:
 def table_away(path: TableLocation) -> OutputAwayError:
     """The error where a table was, and is no more."""
     return OutputAwayError(f"{path}: {NO_TABLE}", advice=PUT_BACK, file=path)
+
+
+def quarantine_table_path(table: TableLocation) -> TableLocation:
+    """The path of the quarantine's table: that of the message table `table` with ``-quarantine`` behind it."""
+    return beside(table, "-quarantine")
+
+
+def consumption_table_path(table: TableLocation) -> TableLocation:
+    """The path of the ledger: that of the message table `table` with ``-consumption`` behind it."""
+    return beside(table, "-consumption")

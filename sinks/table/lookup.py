@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from reput.sinks.table.body_schema import BODY_SCHEMA
+from reput.sinks.table.columns import BODY_SCHEMA
+from reput.sinks.table.data_file import KeyProbe
 from reput.sinks.table.file_list import FileList
-from reput.sinks.table.key_filter import KeyProbe
 from reput.sinks.table.location import TableLocation
 from reput.sinks.table.storage import table_storage
 from reput.source.arrays import Int64s

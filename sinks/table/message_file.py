@@ -16,18 +16,84 @@ import pyarrow.compute as pc
 
 from reput.sinks.dispatch.batch import RESULT_FIELDS, last_record_of
 from reput.sinks.parquet.parquet_file import ParquetFile
-from reput.sinks.table.body_columns import BodyColumns
-from reput.sinks.table.body_schema import BODY_SCHEMA
-from reput.sinks.table.commit import DataFile
+from reput.sinks.table.columns import BODY_SCHEMA
+from reput.sinks.table.data_file import DataFile
 from reput.sinks.table.forgotten_rows import NONE_FORGOTTEN, ForgottenRows
 from reput.sinks.table.storage import TableStorage
+from reput.source.errors import CorruptRecordError
+from reput.source.kernels import record_kernels as rk
 from reput.source.kernels.batch_decoder import RecordColumns
 from reput.source.log.offset_range import OffsetRange
 from reput.source.log.range_reader import DecodeOptions, read_windows
 from reput.source.log.segment_scan import Window
 from reput.source.log.store_layout import file_name
+from reput.source.record.message_body import decompress_body
+from reput.source.record.message_format import COMPRESSED_FLAG
 from reput.source.rows.message_rows import ENCODED_SCHEMA, MessageRows
 from reput.source.rows.message_schema import MESSAGE_SCHEMA
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The bodies of messages as two columns of the table, for those who ask for them: as text, or as bytes.
+
+# What a row takes in memory beside its body.
+_ROW_BYTES = 64
+
+
+class BodyColumns:
+    """The bodies of records, decompressed, until they are cleared; null for those of more than `bytes_max` bytes.
+
+    A body that cannot be decompressed is null, too. A body of UTF-8 is in `body`, any other in `body_bytes`.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._texts: list[str | None] = []
+        self._bytes: list[bytes | None] = []
+        self.size_bytes = 0
+
+    def add(self, columns: RecordColumns, room: int) -> int:
+        """Add the bodies of the first records, until they take `room` bytes; returns how many, at least one of any.
+
+        At most one body more than fits is decompressed: small bodies may hold much.
+        """
+        until = self.size_bytes + room
+        data, spans = columns.data.data, columns.parts[:, [rk.BODY, rk.BODY_SIZE]].tolist()
+        for count, ((start, size), sys_flag) in enumerate(zip(spans, columns.sys_flag.tolist(), strict=True)):
+            if count and self.size_bytes >= until:
+                return count
+            self._add(bytes(data[start : start + size]), sys_flag)
+        return len(columns)
+
+    def _add(self, stored: bytes, sys_flag: int) -> None:
+        plain = self._plain(stored, sys_flag) if sys_flag & COMPRESSED_FLAG else stored
+        self.size_bytes += _ROW_BYTES
+        text = other = None
+        if plain is not None and len(plain) <= self._bytes_max:
+            self.size_bytes += len(plain)
+            try:
+                text = plain.decode()
+            except UnicodeDecodeError:
+                other = plain
+        self._texts.append(text)
+        self._bytes.append(other)
+
+    def _plain(self, stored: bytes, sys_flag: int) -> bytes | None:
+        try:
+            return decompress_body(stored, sys_flag, size_max=self._bytes_max)
+        except CorruptRecordError:
+            return None
+
+    def arrays(self) -> list[pa.Array]:
+        """The columns of `BODY_SCHEMA`."""
+        columns = (self._texts, self._bytes)
+        return [pa.array(values, kind) for values, kind in zip(columns, BODY_SCHEMA.types, strict=True)]
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._texts.clear()
+        self._bytes.clear()
+        self.size_bytes = 0
+
 
 # The table's columns: the broker's name, then those of a message. All are nullable in Delta: a constraint on a column
 # would cost every writer a check for each row.
@@ -37,7 +103,7 @@ TABLE_SCHEMA = pa.schema(
 
 
 def table_schema(*, include_body: bool) -> pa.Schema:
-    """The table's columns: `TABLE_SCHEMA`, and those of ``body_columns.BODY_SCHEMA`` on request."""
+    """The table's columns: `TABLE_SCHEMA`, and those of ``columns.BODY_SCHEMA`` on request."""
     return pa.schema([*TABLE_SCHEMA, *BODY_SCHEMA]) if include_body else TABLE_SCHEMA
 
 

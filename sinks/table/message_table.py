@@ -17,20 +17,17 @@ import pyarrow as pa
 from reput.sinks.dispatch.batch import in_log_order, last_fingerprint
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import KeepsProgress, ProgressFile, RecordFingerprint, SinkProgress
-from reput.sinks.table.body_schema import BODY_SCHEMA
-from reput.sinks.table.columns import COLUMN_COMMENTS, commented
-from reput.sinks.table.commit import DataFile, Note
-from reput.sinks.table.delta_files import BadFile
+from reput.sinks.table.columns import BODY_SCHEMA, COLUMN_COMMENTS, commented
+from reput.sinks.table.commit import Note
+from reput.sinks.table.data_file import BadFile, DataFile, last_row
 from reput.sinks.table.delta_table import DeltaTable
 from reput.sinks.table.forgotten_rows import ForgottenRows, forgotten_rows, no_longer_forgotten
-from reput.sinks.table.history import DISPATCHED, commit_digest, transaction_id
-from reput.sinks.table.live_rows import last_row
 from reput.sinks.table.location import TableLocation
+from reput.sinks.table.log import DISPATCHED, commit_digest, transaction_id
 from reput.sinks.table.message_file import STATISTICS_COLUMNS, TableFileWriter, table_schema
-from reput.sinks.table.refusal import output_errors
-from reput.sinks.table.row_ledger import RowLedger
 from reput.sinks.table.snapshot import Snapshot
-from reput.sinks.table.watch import TableWatch
+from reput.sinks.table.storage import output_errors
+from reput.sinks.table.watch import RowLedger, TableWatch
 from reput.source.errors import SinkError
 from reput.source.log.range_reader import DecodeOptions
 from reput.source.rows.message_schema import LATER_NAMES

@@ -12,16 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reput.sinks.quarantine import QuarantinedRange
-from reput.sinks.table.columns import QUARANTINE_COMMENTS, commented
-from reput.sinks.table.commit import Change, DataFile
-from reput.sinks.table.delta_files import bad_files
+from reput.sinks.table.columns import QUARANTINE_COMMENTS, QUARANTINE_SCHEMA, commented
+from reput.sinks.table.commit import Change
+from reput.sinks.table.data_file import DataFile, bad_files, offsets_of
 from reput.sinks.table.delta_table import DeltaTable
-from reput.sinks.table.history import TableCommit, commits
-from reput.sinks.table.live_rows import offsets_of
-from reput.sinks.table.location import TableLocation
-from reput.sinks.table.quarantine_schema import QUARANTINE_SCHEMA, quarantine_table_path
-from reput.sinks.table.refusal import output_errors
+from reput.sinks.table.location import TableLocation, quarantine_table_path
+from reput.sinks.table.log import TableCommit, commits
 from reput.sinks.table.snapshot import Snapshot
+from reput.sinks.table.storage import output_errors
 
 _log = logging.getLogger("reput")
 

@@ -20,13 +20,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql.types import TimestampType
 
-from reput.sinks.table.commit import Change, DataFile
-from reput.sinks.table.delta_files import BadFile
+from reput.sinks.table.commit import Change
+from reput.sinks.table.data_file import BadFile, DataFile, LoggedAdd, live_numbers
 from reput.sinks.table.delta_table import DeltaTable
-from reput.sinks.table.live_rows import live_numbers
 from reput.sinks.table.message_file import FileStatistics
-from reput.sinks.table.refusal import output_errors
-from reput.sinks.table.snapshot import LoggedAdd, Snapshot
+from reput.sinks.table.snapshot import Snapshot
+from reput.sinks.table.storage import output_errors
 from reput.source.arrays import Bools
 
 _log = logging.getLogger("reput")

@@ -12,19 +12,15 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from reput.sinks.table.delta_files import FileBounds
-from reput.sinks.table.history import commit_file
+from reput.sinks.table.data_file import Action, LoggedAdd, _key
+from reput.sinks.table.log import commit_file
 from reput.sinks.table.storage import LOG, TableStorage
 from reput.source.printable import lines_of
-
-#: One action of the log: its kind, and what it says.
-Action = dict[str, Any]
 
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(
@@ -39,10 +35,6 @@ _ADD = (
     *("path", "partitionValues", "size", "modificationTime", "dataChange", "stats", "tags", "deletionVector"),
     *("baseRowId", "defaultRowCommitVersion", "clusteringProvider"),
 )
-_KEPT_BY_REMOVAL = (
-    *("path", "partitionValues", "size", "stats", "tags", "deletionVector"),
-    *("baseRowId", "defaultRowCommitVersion"),
-)
 
 
 #: What reading a log that is not whole raises.
@@ -55,51 +47,6 @@ class NoTableError(FileNotFoundError):
 
 class StaleSnapshotError(Exception):
     """The checkpoint that a snapshot began with has gone from the log: the snapshot must be read again."""
-
-
-@dataclass(frozen=True)
-class LoggedAdd:
-    """A data file of a version of the table; `action` is what the log says of it, whose path is URL-encoded."""
-
-    action: Mapping[str, Any]
-
-    @property
-    def path(self) -> str:
-        """The path in the log; see ``TableStorage.name_of``."""
-        return str(self.action["path"])
-
-    @property
-    def size_bytes(self) -> int:
-        """The file's size."""
-        return int(self.action["size"])
-
-    @property
-    def deleted(self) -> int:
-        """How many of its rows a deletion vector takes away."""
-        return int((self.action.get("deletionVector") or {}).get("cardinality", 0))
-
-    @property
-    def has_vector(self) -> bool:
-        """Whether it has a deletion vector."""
-        return bool(self.action.get("deletionVector"))
-
-    @cached_property
-    def bounds(self) -> FileBounds:
-        """What its statistics tell of its rows."""
-        return FileBounds.of(self.action.get("stats"))
-
-    @property
-    def key(self) -> tuple[str, object]:
-        """What no other file of the version has: path and deletion vector."""
-        return _key(self.action)
-
-    def removal(self, time_ms: int, *, changes_rows: bool, with_statistics: bool) -> Action:
-        """The action that removes it."""
-        kept = {name: self.action[name] for name in _KEPT_BY_REMOVAL if self.action.get(name) is not None}
-        if not with_statistics:
-            kept.pop("stats", None)
-        told = {"deletionTimestamp": time_ms, "dataChange": changes_rows, "extendedFileMetadata": True}
-        return {"remove": {**kept, **told}}
 
 
 @dataclass(frozen=True)
@@ -256,12 +203,6 @@ def read_commit(storage: TableStorage, version: int) -> list[Action]:
 
 def _time_of(actions: Iterable[Action]) -> int | None:
     return next((action["commitInfo"].get("inCommitTimestamp") for action in actions if action.get("commitInfo")), None)
-
-
-def _key(file: Mapping[str, Any]) -> tuple[str, object]:
-    vector = file.get("deletionVector")
-    unique = vector and (vector["storageType"], vector["pathOrInlineDv"], vector.get("offset"))
-    return str(file["path"]), unique or None
 
 
 def _told_checkpoint(storage: TableStorage) -> int:

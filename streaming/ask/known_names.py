@@ -15,8 +15,7 @@ from typing import Final, TypeVar
 
 import pyarrow as pa
 
-from reput.sinks.table.consumption_schema import consumption_table_path
-from reput.sinks.table.location import TableLocation
+from reput.sinks.table.location import TableLocation, consumption_table_path
 from reput.source.errors import OptionError, OutputError, StoreError, UnknownNameError
 from reput.source.options import nearest, shown
 from reput.source.record.message_origin import group_of

@@ -8,8 +8,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TextIO
 
-from reput.sinks.table.consumption_schema import consumption_table_path
-from reput.sinks.table.location import TableLocation
+from reput.sinks.table.location import TableLocation, consumption_table_path
 from reput.source.errors import OptionError, OutputError
 from reput.source.log.store_layout import COMMIT_LOG
 from reput.source.options import nearest, shown

@@ -19,10 +19,9 @@ import pyarrow as pa
 from reput.sinks.files.config_manager import backup_of, load_config_file
 from reput.sinks.files.store_path import BATCH_CONSUME_QUEUE, CONSUME_QUEUE
 from reput.sinks.queue.lookup import ConsumeQueueLookup
-from reput.sinks.table.consumption_schema import CONSUMPTION_SCHEMA, consumption_table_path
+from reput.sinks.table.columns import CONSUMPTION_SCHEMA, QUARANTINE_SCHEMA
 from reput.sinks.table.file_list import FileList
-from reput.sinks.table.location import TableLocation
-from reput.sinks.table.quarantine_schema import QUARANTINE_SCHEMA, quarantine_table_path
+from reput.sinks.table.location import TableLocation, consumption_table_path, quarantine_table_path
 from reput.source.errors import OptionError, OutputError, StoreError
 from reput.source.log.mapped_file_queue import MappedFileQueue
 from reput.source.log.store_layout import is_file_name

@@ -26,7 +26,7 @@ def describe(table: Table, as_json: Json = False) -> None:
 
     Also shows which readers can read the table, and which files wait to be merged.
     """
-    from reput.sinks.table.table_state import TableState  # noqa: PLC0415
+    from reput.sinks.table.file_list import TableState  # noqa: PLC0415
     from reput.streaming.output.paths import check_table  # noqa: PLC0415
     from reput.streaming.table import report  # noqa: PLC0415
 
@@ -45,9 +45,8 @@ def history(
 
     The newest version comes first. --json prints one line for each version.
     """
-    from reput.sinks.table.file_list import log_errors  # noqa: PLC0415
-    from reput.sinks.table.history import log_entries  # noqa: PLC0415
-    from reput.sinks.table.table_state import TableState  # noqa: PLC0415
+    from reput.sinks.table.file_list import TableState, log_errors  # noqa: PLC0415
+    from reput.sinks.table.log import log_entries  # noqa: PLC0415
     from reput.streaming.output.paths import check_table  # noqa: PLC0415
     from reput.streaming.table import report  # noqa: PLC0415
 
@@ -68,8 +67,8 @@ def optimize(table: Table, broker: Broker = None, as_json: Json = False) -> None
     """
     set_up_logging()
     with working("merging and sorting files"):
+        from reput.streaming.table import commands as merging  # noqa: PLC0415
         from reput.streaming.table import report  # noqa: PLC0415
-        from reput.streaming.table import upkeep as merging  # noqa: PLC0415
 
         done = merging.optimize(table, broker)
     typer.echo(report.as_json(done) if as_json else report.optimize_text(done))
@@ -94,8 +93,8 @@ def vacuum(
     A tail may keep the table meanwhile.
     """
     with working("looking for files that no version needs"):
+        from reput.streaming.table import commands as cleaning  # noqa: PLC0415
         from reput.streaming.table import report  # noqa: PLC0415
-        from reput.streaming.table import upkeep as cleaning  # noqa: PLC0415
 
         done = cleaning.vacuum(table, keep_versions, dry_run=dry_run)
     typer.echo(report.as_json(done) if as_json else report.vacuum_text(done, dry_run=dry_run))
@@ -108,8 +107,8 @@ def repair(table: Table, as_json: Json = False) -> None:
     The new checkpoint is made from the commits.
     """
     with working("reading the table's log"):
+        from reput.streaming.table import commands as repairing  # noqa: PLC0415
         from reput.streaming.table import report  # noqa: PLC0415
-        from reput.streaming.table import upkeep as repairing  # noqa: PLC0415
 
         done = repairing.repair(table)
     typer.echo(report.as_json(done) if as_json else report.repair_text(done))
@@ -130,11 +129,11 @@ def expire(
     set_up_logging()
     with working("looking for expired rows" if dry_run else "removing expired rows"):
         from reput.streaming.config.pipeline import load_table_options  # noqa: PLC0415
-        from reput.streaming.table import expire as expiring  # noqa: PLC0415
+        from reput.streaming.table import commands as expiring  # noqa: PLC0415
         from reput.streaming.table import report  # noqa: PLC0415
 
         retention = load_table_options(settings.config, settings.option or ())
-        carry_out = expiring.plan if dry_run else expiring.expire
+        carry_out = expiring.expiry_plan if dry_run else expiring.expire
         done = carry_out(table, retention, broker)
     typer.echo(report.as_json(done) if as_json else report.expiry_text(done, dry_run=dry_run))
 
@@ -158,13 +157,13 @@ def forget(
     """
     set_up_logging()
     with working("removing rows" if yes else "looking for rows"):
-        from reput.sinks.table.forgotten import ForgetRequest  # noqa: PLC0415
-        from reput.streaming.table import forget as forgetting  # noqa: PLC0415
+        from reput.sinks.table.forget import ForgetRequest  # noqa: PLC0415
+        from reput.streaming.table import commands as forgetting  # noqa: PLC0415
         from reput.streaming.table import report  # noqa: PLC0415
 
         request = ForgetRequest(topic or (), key or (), uniq_key or (), msg_id or (), broker)
-        forgetting.checked(request)
-        done = forgetting.forget(table, request) if yes else forgetting.plan(table, request)
+        forgetting.checked_request(request)
+        done = forgetting.forget(table, request) if yes else forgetting.forgetting_plan(table, request)
     if isinstance(done, report.ForgetPlan):
         typer.echo(report.as_json(done) if as_json else report.plan_text(done))
         return 0

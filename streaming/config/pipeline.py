@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from reput.sinks.formats.index_file import index_file_size
-from reput.sinks.table.row_retention import RowRetention
+from reput.sinks.table.retention import RowRetention
 from reput.source.errors import OptionError
 from reput.source.log.store_layout import (
     check_no_dledger,

@@ -18,7 +18,7 @@ from reput.sinks.index.index_sink import MAX_HASH_SLOT_NUM, MAX_INDEX_NUM
 from reput.sinks.queue.batch_consume_queue import MAPPED_FILE_SIZE_BATCH_CONSUME_QUEUE
 from reput.sinks.queue.consume_queue import MAPPED_FILE_SIZE_CONSUME_QUEUE
 from reput.sinks.queue.consume_queue_ext import MAPPED_FILE_SIZE_CONSUME_QUEUE_EXT
-from reput.sinks.table.row_retention import ALL_FOREVER, RowRetention
+from reput.sinks.table.retention import ALL_FOREVER, RowRetention
 from reput.source.options import (
     INT_MAX,
     WAIT_MS_MAX,

@@ -14,11 +14,11 @@ from reput.sinks.dispatch.batch import LogicBatch
 from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.sinks.dispatch.piece import PieceRow, QueueFilter, make_pieces
 from reput.sinks.files.durable_file import remove_scratch
+from reput.sinks.table.comparison import StretchSums
 from reput.sinks.table.forgotten_rows import NONE_FORGOTTEN, ForgottenRows
 from reput.sinks.table.message_file import TABLE_FILE_SCHEMA, RangeFile, TableFileWriter
 from reput.sinks.table.message_file import WINDOW_BYTES as TABLE_WINDOW_BYTES
-from reput.sinks.table.record_digest import StretchSums
-from reput.sinks.table.row_retention import ExpiryLimits
+from reput.sinks.table.retention import ExpiryLimits
 from reput.source.errors import CorruptRecordError, SinkError
 from reput.source.log.boundaries import RangeCut
 from reput.source.log.offset_range import OffsetRange

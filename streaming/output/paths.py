@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reput.sinks.files.store_path import REPUT, SPARK_CHECKPOINT
-from reput.sinks.table.consumption_schema import consumption_table_path
-from reput.sinks.table.location import S3Location, TableLocation
-from reput.sinks.table.quarantine_schema import quarantine_table_path
+from reput.sinks.table.location import S3Location, TableLocation, consumption_table_path, quarantine_table_path
 from reput.sinks.table.storage import LOG, table_storage
 from reput.source.errors import OutputError
 from reput.source.printable import printable

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -15,16 +16,14 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
-from reput.sinks.table.delta_files import LoggedFile, ignoring_missing_files, listed_files
+from reput.sinks.table.comparison import COLUMNS, SUM_DDL, RowsFile, RowsReader, StretchSums, row_digests
+from reput.sinks.table.data_file import LoggedAdd, LoggedFile, listed_files
 from reput.sinks.table.delta_table import DeltaTable
-from reput.sinks.table.history import transaction_id
 from reput.sinks.table.location import TableLocation
+from reput.sinks.table.log import transaction_id
 from reput.sinks.table.message_file import TABLE_SCHEMA
-from reput.sinks.table.record_digest import COLUMNS, SUM_DDL, StretchSums, row_digests
-from reput.sinks.table.row_retention import ExpiryLimits
-from reput.sinks.table.snapshot import LoggedAdd
+from reput.sinks.table.retention import ExpiryLimits
 from reput.sinks.table.storage import table_storage
-from reput.sinks.table.stored_rows import RowsFile, RowsReader
 from reput.source.errors import OutputError
 from reput.source.rows.message_schema import LATER_NAMES, spark_schema
 from reput.streaming.spark.job import run_job
@@ -87,7 +86,7 @@ class ComparedRows(ABC):
 
     @abstractmethod
     def between(self, begin: int, end: int) -> list[pa.RecordBatch]:
-        """The rows of records in `[begin, end)`, with those of ``record_digest.COLUMNS`` that files have."""
+        """The rows of records in `[begin, end)`, with those of ``comparison.COLUMNS`` that files have."""
 
 
 def compared_rows(
@@ -178,8 +177,22 @@ class _SparkRows(ComparedRows):
 
 
 def _row_sums(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Sum rows up; yields rows of ``record_digest.SUM_DDL``."""
+    """Sum rows up; yields rows of ``comparison.SUM_DDL``."""
     sums = StretchSums()
     for batch in batches:
         sums.take(row_digests(batch))
     yield sums.to_batch()
+
+
+@contextmanager
+def ignoring_missing_files(spark: SparkSession) -> Iterator[None]:
+    """Have Spark pass over data files that are missing or cut short; their rows count as missing."""
+    names = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles")
+    known = {name: spark.conf.get(name) for name in names}
+    try:
+        for name in names:
+            spark.conf.set(name, "true")
+        yield
+    finally:
+        for name, value in known.items():
+            spark.conf.set(name, str(value))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta, timezone
 from typing import Any, TextIO
 
-from reput.sinks.table.body_schema import BODY_SCHEMA
+from reput.sinks.table.columns import BODY_SCHEMA
 from reput.sinks.table.location import TableLocation
 from reput.sinks.table.lookup import TableAnswer, TableLookup, Within
 from reput.source.errors import OptionError

@@ -15,14 +15,13 @@ from pyspark.sql import SparkSession
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_path import REPUT, SPARK_CHECKPOINT
-from reput.sinks.table.delta_files import BadFile
+from reput.sinks.table.comparison import STRETCH_BYTES, RecordRows, StretchSums, identities, plain_rows, row_digests
+from reput.sinks.table.data_file import BadFile
 from reput.sinks.table.forgotten_rows import NONE_FORGOTTEN, ForgottenRows
-from reput.sinks.table.history import transaction_id
+from reput.sinks.table.log import transaction_id
 from reput.sinks.table.message_table import MessageTable, TableBatch
-from reput.sinks.table.record_digest import STRETCH_BYTES, RecordRows, StretchSums, row_digests
 from reput.sinks.table.replace import LogRanges, RowReplacement
-from reput.sinks.table.row_comparison import identities, plain_rows
-from reput.sinks.table.row_retention import ExpiryLimits
+from reput.sinks.table.retention import ExpiryLimits
 from reput.source.errors import OptionError, OutputError
 from reput.source.log.log_reader import LogReader
 from reput.source.log.offset_range import OffsetRange

@@ -13,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.sinks.quarantine import load_quarantine
-from reput.sinks.table.body_schema import BODY_SCHEMA
-from reput.sinks.table.location import TableLocation
-from reput.sinks.table.quarantine_schema import quarantine_table_path
+from reput.sinks.table.columns import BODY_SCHEMA
+from reput.sinks.table.location import TableLocation, quarantine_table_path
 from reput.source.errors import OutputError
 from reput.source.record.message_format import INNER_BATCH_FLAG
 from reput.source.record.message_origin import DELAYED, DLQ, HALF_DISCARDED, NORMAL, RECALL, RETRY, SENT_BACK, TIMER

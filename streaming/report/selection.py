@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from reput.sinks.table.row_retention import RetentionRule
+from reput.sinks.table.retention import RetentionRule
 from reput.source.errors import OptionError, OutputError, UnknownNameError
 from reput.source.options import nearest, shown
 from reput.streaming.sql.duckdb_query import TableStatements, text_literal

@@ -22,7 +22,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from reput.sinks.table.location import S3Location, TableLocation
-from reput.sinks.table.s3_place import S3Place
+from reput.sinks.table.storage import S3Place
 from reput.source.errors import EnvironmentSetupError, TransientError
 from reput.streaming.process.failures import first_line, is_passing
 from reput.streaming.process.interruption import before_interruption, beside_the_main_thread

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from reput.sinks.table.key_filter import KEY_COLUMNS
+from reput.sinks.table.data_file import KEY_COLUMNS
 from reput.source.errors import OptionError
 from reput.source.printable import printable
 

@@ -21,8 +21,8 @@ import duckdb
 import numpy.typing as npt
 import pyarrow as pa
 
+from reput.sinks.table.data_file import KeyProbe
 from reput.sinks.table.file_list import FileList
-from reput.sinks.table.key_filter import KeyProbe
 from reput.sinks.table.location import S3Location, TableLocation
 from reput.sinks.table.lookup import as_python
 from reput.sinks.table.storage import table_storage
@@ -408,7 +408,7 @@ def _select(columns: Mapping[str, str], there: Mapping[str, str], source: str) -
 
 def _dataset(table: TableLocation, files: FileList, names: Sequence[str]) -> Any:
     """The rows of files on S3, which Arrow reads for DuckDB."""
-    from reput.sinks.table.s3_storage import S3Storage  # noqa: PLC0415  most tables are on local disks
+    from reput.sinks.table.storage import S3Storage  # noqa: PLC0415  most tables are on local disks
 
     assert isinstance(table, S3Location)
     storage = S3Storage(table)

@@ -20,7 +20,7 @@ from pyspark.sql import functions as sql
 from pyspark.sql.types import CalendarIntervalType, DayTimeIntervalType, VariantVal, YearMonthIntervalType
 
 from reput.sinks.table.location import TableLocation
-from reput.sinks.table.log_damage import raise_log_damage
+from reput.sinks.table.log import raise_log_damage
 from reput.sinks.table.storage import table_storage
 from reput.source.errors import OptionError, OutputError, ReputError, TransientError
 from reput.source.printable import printable

@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from reput.sinks.table.expired_rows import Expired
-from reput.sinks.table.forgotten import Forgotten, Traces
-from reput.sinks.table.history import LogEntry
-from reput.sinks.table.table_state import BrokerRows, TableState
+from reput.sinks.table.expiry import Expired
+from reput.sinks.table.file_list import BrokerRows, TableState
+from reput.sinks.table.forget import Forgotten, Traces
+from reput.sinks.table.log import LogEntry
 from reput.source.printable import counted, printable, printable_json
 from reput.streaming.process.text_table import TextTable
 from reput.streaming.status.batch_report import size_text

@@ -20,7 +20,7 @@ from reput.sinks.dispatch.arrival import ArrivalListener
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_path import REPUT, SCRATCH
 from reput.sinks.queue.consume_queue import ConsumeQueueSink
-from reput.sinks.table.creation import is_table
+from reput.sinks.table.delta_table import is_table
 from reput.sinks.table.message_table import MessageTable
 from reput.sinks.table.upkeep import TableUpkeep
 from reput.source.errors import CommitLogRewoundError

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from reput.sinks.table.creation import is_table
+from reput.sinks.table.delta_table import is_table
 from reput.sinks.table.location import TableLocation, table_away
 from reput.source.errors import DataLossError, OutputAwayError, ReputError, TransientError
 from reput.source.log.log_reader import LogReader

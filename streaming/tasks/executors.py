@@ -23,9 +23,9 @@ from pyspark.sql import SparkSession
 
 from reput import __version__
 from reput.sinks.files.durable_file import remove_scratch, write_scratch
-from reput.sinks.table.creation import is_table, is_vacant, only_creator
+from reput.sinks.table.delta_table import is_table, is_vacant, only_creator
 from reput.sinks.table.location import TableLocation
-from reput.sinks.table.refusal import output_errors
+from reput.sinks.table.storage import output_errors
 from reput.source.errors import EnvironmentSetupError, MayPassError, ReputError
 from reput.source.log.mapped_file_queue import MappedFileQueue
 from reput.streaming.config.master import processes_of

@@ -73,8 +73,8 @@ from reput.sinks.queue.queue_check import (
     compare_queues,
     queues_of,
 )
+from reput.sinks.table.comparison import RecordRows, StretchSums
 from reput.sinks.table.forgotten_rows import NONE_FORGOTTEN, ForgottenRows
-from reput.sinks.table.record_digest import RecordRows, StretchSums
 from reput.source.errors import DataLossError, OutputError
 from reput.source.log.log_reader import LogReader
 from reput.source.log.offset_range import OffsetRange

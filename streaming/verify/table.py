@@ -9,12 +9,11 @@ from pyspark.sql import SparkSession
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import ProgressFile
 from reput.sinks.findings import Difference, Findings
-from reput.sinks.table.delta_files import bad_files
-from reput.sinks.table.history import log_entries
+from reput.sinks.table.comparison import STRETCH_BYTES, Row, StretchSums, compare_rows, plain_rows
+from reput.sinks.table.data_file import bad_files
 from reput.sinks.table.location import TableLocation
+from reput.sinks.table.log import log_entries
 from reput.sinks.table.message_table import MessageTable
-from reput.sinks.table.record_digest import STRETCH_BYTES, StretchSums
-from reput.sinks.table.row_comparison import Row, compare_rows, plain_rows
 from reput.sinks.table.storage import LOG, table_storage
 from reput.source.errors import OutputError
 from reput.source.printable import printable

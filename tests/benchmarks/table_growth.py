@@ -25,11 +25,11 @@ from pyspark.sql import SparkSession
 from benchmarks import machine, plots
 from benchmarks.shapes import SHAPES, made_log
 from reput.sinks.files.durable_file import DurableFiles
-from reput.sinks.table import log_cleanup
+from reput.sinks.table import log
+from reput.sinks.table.commit import table_name
 from reput.sinks.table.lookup import TableLookup
 from reput.sinks.table.message_file import TABLE_FILE_SCHEMA, TableFileWriter
 from reput.sinks.table.message_table import MessageTable, TableBatch
-from reput.sinks.table.refusal import table_name
 from reput.sinks.table.upkeep import TableUpkeep
 from reput.source.log.log_reader import LogReader
 from reput.source.log.offset_range import OffsetRange
@@ -140,7 +140,7 @@ class Growth:
 
 def measure(work: Path, commits: int, every: int) -> list[Point]:
     """Points every so many commits."""
-    log_cleanup.READ_FOR_S = log_cleanup.READ_FOR_S // FASTER
+    log.READ_FOR_S = log.READ_FOR_S // FASTER
     settings = {JAVA_OPTIONS: NO_OPTIMIZER}
     spark = start_session(
         "growth", master="local[2]", driver_memory="2g", log_file=work / "spark.log", settings=settings

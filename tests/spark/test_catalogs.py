@@ -13,7 +13,7 @@ from support.hive_session import HiveSession
 from support.kept_table import KeptTable
 from support.paths import ROOT
 
-from reput.sinks.table.row_retention import RowRetention
+from reput.sinks.table.retention import RowRetention
 from reput.sinks.table.upkeep import TableUpkeep
 from reput.source.errors import OutputError
 

@@ -31,9 +31,9 @@ from support.other_writer import in_the_moment_of_a_commit
 from support.small_disk import mounted
 
 from reput.sinks.table.columns import COLUMN_COMMENTS, commented
-from reput.sinks.table.commit import DataFile
+from reput.sinks.table.data_file import DataFile
 from reput.sinks.table.delta_table import DeltaTable, TransactionAlreadyCommittedError
-from reput.sinks.table.history import commit_file
+from reput.sinks.table.log import commit_file
 from reput.sinks.table.message_file import table_schema
 from reput.sinks.table.storage import LocalStorage
 from reput.source.errors import OutputAwayError, OutputError, OutputFullError, SinkError

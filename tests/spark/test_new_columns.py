@@ -16,12 +16,11 @@ from support.delta_rows import rows
 from support.kept_table import KeptTable
 
 from reput.sinks.table.columns import COLUMN_COMMENTS, commented
-from reput.sinks.table.commit import DataFile
+from reput.sinks.table.data_file import DataFile
 from reput.sinks.table.delta_table import DeltaTable
 from reput.sinks.table.file_list import FileList
-from reput.sinks.table.forget import Forgetting
-from reput.sinks.table.forgotten import ForgetRequest
-from reput.sinks.table.history import transaction_id
+from reput.sinks.table.forget import ForgetRequest, Forgetting
+from reput.sinks.table.log import transaction_id
 from reput.sinks.table.lookup import TableLookup
 from reput.sinks.table.message_file import TABLE_SCHEMA, TableFileWriter
 from reput.sinks.table.storage import table_storage
@@ -30,7 +29,7 @@ from reput.source.errors import OutputError
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.source.rows.message_schema import LATER_NAMES
-from reput.streaming.table.upkeep import existing_table, optimize
+from reput.streaming.table.commands import existing_table, optimize
 from reput.streaming.tasks.tasks import SerialTasks
 from reput.streaming.verify.store_verification import StoreVerification
 from reput.streaming.verify.table import verify_table

@@ -25,17 +25,15 @@ from support.record_writer import Message
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import ProgressFile
-from reput.sinks.table import compaction
-from reput.sinks.table.commit import DataFile
-from reput.sinks.table.compaction import Merge
-from reput.sinks.table.forget import Forgetting
-from reput.sinks.table.forgotten import ForgetRequest, Forgotten
+from reput.sinks.table import upkeep as upkeep_module
+from reput.sinks.table.data_file import DataFile
+from reput.sinks.table.forget import ForgetRequest, Forgetting, Forgotten
 from reput.sinks.table.forgotten_rows import forgotten_rows
-from reput.sinks.table.row_ledger import RowLedger
 from reput.sinks.table.storage import table_storage
-from reput.sinks.table.upkeep import TableUpkeep
+from reput.sinks.table.upkeep import Merge, TableUpkeep
+from reput.sinks.table.watch import RowLedger
 from reput.source.errors import OutputError, RowsLostError
-from reput.streaming.table.upkeep import existing_table
+from reput.streaming.table.commands import existing_table
 from reput.streaming.tasks.tasks import SerialTasks
 from reput.streaming.verify.store_verification import StoreSection, StoreVerification
 from reput.streaming.verify.table import verify_table
@@ -158,9 +156,9 @@ def test_in_the_moment_of_a_merge(kept: KeptTable, caplog: pytest.LogCaptureFixt
             forget(kept, keys=[KEY])
         return write(merge)
 
-    with mock.patch.object(Merge, "write", after_forgetting), mock.patch.object(compaction, "_MERGED_MIN", 2):
+    with mock.patch.object(Merge, "write", after_forgetting), mock.patch.object(upkeep_module, "_MERGED_MIN", 2):
         assert upkeep.step(60).merges == 0
-    with mock.patch.object(compaction, "_MERGED_MIN", 2):
+    with mock.patch.object(upkeep_module, "_MERGED_MIN", 2):
         assert upkeep.step(60).merges >= 1
     assert not [each for each in caplog.records if "not tidied" in each.message]
     assert kept.found() == without(kept, WITH_KEY, 24)

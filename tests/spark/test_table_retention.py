@@ -28,9 +28,9 @@ from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import ProgressFile
 from reput.sinks.table import expiry
 from reput.sinks.table.message_table import MessageTable
-from reput.sinks.table.row_ledger import RowLedger
-from reput.sinks.table.row_retention import DAY_MS, RowRetention
+from reput.sinks.table.retention import DAY_MS, RowRetention
 from reput.sinks.table.upkeep import TableUpkeep
+from reput.sinks.table.watch import RowLedger
 from reput.streaming.tail import tail as tail_module
 from reput.streaming.tasks.tasks import SerialTasks
 from reput.streaming.verify.store_verification import StoreSection, StoreVerification

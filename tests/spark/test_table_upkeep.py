@@ -19,7 +19,7 @@ from support.delta_rows import rows as rows_of
 from support.kept_table import KeptTable
 from support.other_writer import in_the_moment_of_a_commit
 
-from reput.sinks.table import compaction, log_cleanup
+from reput.sinks.table import log
 from reput.sinks.table import upkeep as upkeep_module
 from reput.sinks.table.lookup import TableLookup
 from reput.sinks.table.message_table import MessageTable
@@ -99,7 +99,7 @@ def test_a_merge_at_a_time(kept: KeptTable) -> None:
     table = kept.open()
     kept.fill(table, range(1, 33))
     upkeep = upkeep_of(table)
-    with mock.patch.object(compaction, "_MERGED_MAX", 8):
+    with mock.patch.object(upkeep_module, "_MERGED_MAX", 8):
         found = [upkeep.step(0.0) for _ in range(5)]
     assert [(done.merges, done.files_before) for done in found] == [(1, 8)] * 4 + [(0, 0)]
     assert len(files(kept)) == 4
@@ -249,7 +249,7 @@ def test_a_merge_that_cannot_be_written_beside(kept: KeptTable, caplog: pytest.L
     kept.fill(table, range(1, 21))
     upkeep, full = upkeep_of(table), OutputFullError("no room", file=kept.path)
     with ThreadPoolExecutor(1) as pool, caplog.at_level(logging.WARNING, "reput"):
-        with mock.patch.object(compaction.Merge, "write", side_effect=full):
+        with mock.patch.object(upkeep_module.Merge, "write", side_effect=full):
             upkeep.step(LONG, beside=pool)
             pool.submit(int).result(LONG)
         assert upkeep.step(LONG, beside=pool).merges == 0
@@ -260,7 +260,7 @@ def test_a_merge_that_cannot_be_written_beside(kept: KeptTable, caplog: pytest.L
 
 def test_the_log_stays_short(kept: KeptTable, monkeypatch: pytest.MonkeyPatch) -> None:
     """Old versions go, and the data files that only they had; every version that is kept can be read."""
-    monkeypatch.setattr(log_cleanup, "READ_FOR_S", 0)
+    monkeypatch.setattr(log, "READ_FOR_S", 0)
     monkeypatch.setattr(upkeep_module, "CLEANED_EVERY", 10)
     table = kept.open()
     kept.spark.sql(f"ALTER TABLE {kept.sql} SET TBLPROPERTIES ('delta.checkpointInterval' = '10')")
@@ -288,7 +288,7 @@ def test_the_log_stays_short(kept: KeptTable, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.slow
 def test_a_file_that_came_back_is_kept(kept: KeptTable, monkeypatch: pytest.MonkeyPatch) -> None:
     """RESTORE names files again that a merge had removed."""
-    monkeypatch.setattr(log_cleanup, "READ_FOR_S", 0)
+    monkeypatch.setattr(log, "READ_FOR_S", 0)
     table = kept.open()
     kept.spark.sql(f"ALTER TABLE {kept.sql} SET TBLPROPERTIES ('delta.checkpointInterval' = '5')")
     kept.fill(table, range(1, 21))
@@ -297,7 +297,7 @@ def test_a_file_that_came_back_is_kept(kept: KeptTable, monkeypatch: pytest.Monk
     assert upkeep.step(LONG).merges == 1
     kept.spark.sql(f"RESTORE TABLE {kept.sql} TO VERSION AS OF {before}")
     kept.fill(table, range(21, 41))
-    assert log_cleanup.clean_log(kept.path, table.delta.version, 5) > before
+    assert log.clean_log(kept.path, table.delta.version, 5) > before
     assert kept.found() == kept.expected(0, 40)
 
 

@@ -13,10 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from reput.sinks.table.commit import Change, DataFile
+from reput.sinks.table.commit import Change
+from reput.sinks.table.data_file import DataFile, LoggedAdd
 from reput.sinks.table.delta_table import DeltaTable, TransactionAlreadyCommittedError
-from reput.sinks.table.history import commit_file
-from reput.sinks.table.snapshot import LoggedAdd, Snapshot
+from reput.sinks.table.log import commit_file
+from reput.sinks.table.snapshot import Snapshot
 from reput.source.errors import OutputError, SinkError
 
 APP = "reput/b/messages"

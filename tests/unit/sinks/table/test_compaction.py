@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from reput.sinks.table import compaction
-from reput.sinks.table.compaction import TARGET_BYTES, TARGET_ROWS, Merge, StoredFile, next_merge, next_unsorted
+from reput.sinks.table import upkeep
+from reput.sinks.table.data_file import TARGET_BYTES, TARGET_ROWS, StoredFile
 from reput.sinks.table.storage import table_storage
+from reput.sinks.table.upkeep import Merge, next_merge, next_unsorted
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
@@ -131,7 +132,7 @@ def test_a_merged_file_has_every_row_by_topic(tmp_path: Path) -> None:
 
 def test_row_groups_of_a_merged_file_have_bloom_filters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the unique key, in each: other readers pass over row groups by them."""
-    monkeypatch.setattr(compaction, "_ROWS_A_GROUP", 10)
+    monkeypatch.setattr(upkeep, "_ROWS_A_GROUP", 10)
     (made,) = Merge(table_storage(tmp_path), [write(tmp_path, "a", 0, 30)]).write()
     metadata = pq.read_metadata(tmp_path / made.path)
     assert metadata.num_row_groups == 3
@@ -153,7 +154,7 @@ def test_a_merged_file_is_encoded_as_the_tasks_files_are(tmp_path: Path) -> None
 
 def test_what_does_not_fit_into_memory_becomes_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Row group by row group; each file's statistics are of its own rows."""
-    monkeypatch.setattr(compaction, "_ENCODED_BYTES", 3000)
+    monkeypatch.setattr(upkeep, "_ENCODED_BYTES", 3000)
     made = Merge(table_storage(tmp_path), [write(tmp_path, "a", 0, 40), write(tmp_path, "b", 40, 40)]).write()
     assert len(made) > 2
     bounds = [json.loads(file.statistics_json) for file in made]
@@ -168,12 +169,12 @@ def test_what_does_not_fit_into_memory_becomes_several_files(tmp_path: Path, mon
 
 def test_many_texts_do_not_stand_in_every_row_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A column with many texts has in each row group those of its rows alone."""
-    monkeypatch.setattr(compaction, "_ROWS_A_GROUP", 1000)
+    monkeypatch.setattr(upkeep, "_ROWS_A_GROUP", 1000)
     rng = Random(1)
     tags = sorted(f"{rng.getrandbits(128):032x}" for _ in range(20_000))
     size = {}
     for limit in (1024, 10**9):
-        monkeypatch.setattr(compaction, "_TEXTS_MAX", limit)
+        monkeypatch.setattr(upkeep, "_TEXTS_MAX", limit)
         (made,) = Merge(table_storage(tmp_path), [write(tmp_path, "a", 0, 20_000, tags=tags)]).write()
         size[limit] = made.size_bytes
         assert sorted(pq.read_table(tmp_path / made.path)["tags"].to_pylist()) == tags

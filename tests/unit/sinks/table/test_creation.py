@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from reput.sinks.table import creation
-from reput.sinks.table.creation import is_table, is_vacant, only_creator
+from reput.sinks.table import delta_table
+from reput.sinks.table.delta_table import is_table, is_vacant, only_creator
 from reput.source.errors import OutputError, TransientError
 
 #: Makes tables as Delta does, in two steps with a moment between them; prints the number of each that it made.
 CREATOR = """
 import sys, time
 from pathlib import Path
-from reput.sinks.table.creation import is_vacant, only_creator
+from reput.sinks.table.delta_table import is_vacant, only_creator
 root = Path(sys.argv[1])
 print("ready", flush=True)
 sys.stdin.readline()
@@ -36,7 +36,7 @@ for number in range(int(sys.argv[2])):
 HOLDER = """
 import sys
 from pathlib import Path
-from reput.sinks.table.creation import only_creator
+from reput.sinks.table.delta_table import only_creator
 with only_creator(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.readline()
@@ -69,7 +69,7 @@ def test_each_table_is_made_once(tmp_path: Path) -> None:
 
 def test_a_killed_creator_stands_in_nobodys_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While it lives it is waited for, and what is said at last passes by itself."""
-    monkeypatch.setattr(creation, "_WAIT_S", 0.2)
+    monkeypatch.setattr(delta_table, "_WAIT_S", 0.2)
     path = tmp_path / "above" / "table"
     with ExitStack() as stack:
         holder = started(stack, HOLDER, str(path))

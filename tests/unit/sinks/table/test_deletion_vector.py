@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reput.sinks.table import deletion_vector
-from reput.sinks.table.deletion_vector import deleted_rows
+from reput.sinks.table import data_file
+from reput.sinks.table.data_file import deleted_rows
 from reput.sinks.table.storage import table_storage
 
 # One container as an array, one as a bitset; one of runs beside them, and numbers beyond 32 bits.
@@ -54,7 +54,7 @@ def vector(rows: list[int], *, runs: bool = False) -> bytes:
 
 
 def z85(data: bytes) -> str:
-    from_b85 = bytes.maketrans(deletion_vector._B85, deletion_vector._Z85)
+    from_b85 = bytes.maketrans(data_file._B85, data_file._Z85)
     return base64.b85encode(data).translate(from_b85).decode()
 
 

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from reput.sinks.table.forgotten import ForgetRequest, traces
+from reput.sinks.table.forget import ForgetRequest, traces
 from reput.sinks.table.message_file import TABLE_SCHEMA
 from reput.sinks.table.storage import table_storage
 from reput.source.errors import OptionError
-from reput.streaming.table.forget import checked
+from reput.streaming.table.commands import checked_request
 
 ROWS: list[dict[str, Any]] = [
     {"topic": "orders", "keys": ["1", "2"], "uniq_key": "U1", "msg_id": "M1"},
@@ -117,4 +117,4 @@ def test_traces_in_files(tmp_path: Path) -> None:
 def test_what_is_forgotten_is_said(request_: ForgetRequest) -> None:
     """Nothing, or an empty text, means no message."""
     with pytest.raises(OptionError):
-        checked(request_)
+        checked_request(request_)

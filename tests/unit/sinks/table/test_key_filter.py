@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reput.sinks.table import key_filter
-from reput.sinks.table.key_filter import KeyFilterWriter, KeyProbe
-from reput.sinks.table.own_files import keys_file
+from reput.sinks.table import data_file
+from reput.sinks.table.data_file import KeyFilterWriter, KeyProbe, keys_file
 from reput.sinks.table.storage import table_storage
 
 NAME = "part-1.parquet"
@@ -89,7 +88,7 @@ def test_damage_is_no_answer(tmp_path: Path) -> None:
 
 
 def test_too_many_keys_have_no_filter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_filter, "_KEYS_MAX", 3)
+    monkeypatch.setattr(data_file, "_KEYS_MAX", 3)
     KeyFilterWriter(table_storage(tmp_path)).write(NAME, rows(["u", "v"], [["k", "l"], []]))
     assert may_be_in(tmp_path, "u") is None
     KeyFilterWriter(table_storage(tmp_path)).write(NAME, rows(["u", "v"], [["k"], []]))

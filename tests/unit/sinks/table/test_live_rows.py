@@ -14,9 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from reput.sinks.table import deletion_vector
-from reput.sinks.table.live_rows import count_before, count_by_broker, last_row, live_batches, live_numbers
-from reput.sinks.table.snapshot import LoggedAdd
+from reput.sinks.table import data_file
+from reput.sinks.table.data_file import LoggedAdd, count_before, count_by_broker, last_row, live_batches, live_numbers
 from reput.sinks.table.storage import LocalStorage, table_storage
 
 TIME = datetime(2026, 11, 21, 1, 2, 3, 4000, tzinfo=timezone.utc)
@@ -27,7 +26,7 @@ def vector(rows: list[int]) -> dict[str, Any]:
     """A deletion vector in the log, of less than 4096 rows."""
     data = struct.pack("<IqIIIHHI", 1681511377, 1, 0, 12346, 1, 0, len(rows) - 1, 0) + np.array(rows, "<u2").tobytes()
     data += bytes(-len(data) % 4)
-    text = base64.b85encode(data).translate(bytes.maketrans(deletion_vector._B85, deletion_vector._Z85)).decode()
+    text = base64.b85encode(data).translate(bytes.maketrans(data_file._B85, data_file._Z85)).decode()
     return {"storageType": "i", "pathOrInlineDv": text, "sizeInBytes": len(data), "cardinality": len(rows)}
 
 

@@ -13,7 +13,7 @@ import pytest
 from support.command_line import invoke
 
 from reput.sinks.table.file_list import FileList
-from reput.sinks.table.log_damage import log_damage
+from reput.sinks.table.log import log_damage
 from reput.sinks.table.storage import table_storage
 from reput.source.errors import OutputError
 

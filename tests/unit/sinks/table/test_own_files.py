@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from reput.sinks.table.own_files import keys_file, orphans, remove_data_files
+from reput.sinks.table.data_file import keys_file, orphans, remove_data_files
 from reput.sinks.table.storage import table_storage
 
 HOUR = 3600.0

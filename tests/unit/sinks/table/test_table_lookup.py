@@ -11,8 +11,8 @@ import deltalake
 import pyarrow as pa
 import pytest
 
+from reput.sinks.table.data_file import KeyFilterWriter
 from reput.sinks.table.file_list import FileList
-from reput.sinks.table.key_filter import KeyFilterWriter
 from reput.sinks.table.location import file_path
 from reput.sinks.table.lookup import TableAnswer, TableLookup, Within
 from reput.sinks.table.message_file import TABLE_SCHEMA

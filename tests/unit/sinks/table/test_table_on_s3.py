@@ -16,16 +16,14 @@ from support.delta_rows import delta_table
 from support.kept_table import KeptTable
 from support.s3_server import BUCKET, S3Server, s3_server
 
-from reput.sinks.table import log_cleanup, message_table
+from reput.sinks.table import log, message_table
 from reput.sinks.table import upkeep as upkeep_module
-from reput.sinks.table.forget import Forgetting
-from reput.sinks.table.forgotten import ForgetRequest
+from reput.sinks.table.forget import ForgetRequest, Forgetting
 from reput.sinks.table.location import S3Location
-from reput.sinks.table.log_cleanup import cleaning
+from reput.sinks.table.log import cleaning
 from reput.sinks.table.lookup import TableLookup
-from reput.sinks.table.row_retention import RowRetention
-from reput.sinks.table.s3_storage import S3Storage
-from reput.sinks.table.storage import table_storage
+from reput.sinks.table.retention import RowRetention
+from reput.sinks.table.storage import S3Storage, table_storage
 from reput.sinks.table.upkeep import TableUpkeep
 from reput.source.errors import OutputError
 
@@ -125,7 +123,7 @@ def dying(fatal: int, calls: list[str]) -> Callable[[Any], Any]:
 @pytest.mark.slow
 def test_upkeep_dies_anywhere(kept: KeptTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before each put and removal of a merge, a key filter or the clean-up; the next run has all rows and finishes."""
-    monkeypatch.setattr(log_cleanup, "READ_FOR_S", 0)
+    monkeypatch.setattr(log, "READ_FOR_S", 0)
     monkeypatch.setitem(message_table._PROPERTIES, "delta.checkpointInterval", "5")
     monkeypatch.setattr(upkeep_module, "CLEANED_EVERY", 1)
     kept = on_s3(KeptTable(None, tmp_path / "kept", count=600), tmp_path.name)
@@ -153,7 +151,7 @@ def test_upkeep_dies_anywhere(kept: KeptTable, tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.slow
 def test_rows_expire_and_the_log_is_cut(kept: KeptTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_cleanup, "READ_FOR_S", 0)
+    monkeypatch.setattr(log, "READ_FOR_S", 0)
     monkeypatch.setitem(message_table._PROPERTIES, "delta.checkpointInterval", "5")
     table = kept.open()
     kept.fill(table, range(1, 13))
@@ -195,7 +193,7 @@ def test_rows_are_forgotten(kept: KeptTable, server: S3Server) -> None:
 
 def test_the_second_creator_takes_the_first_ones_table(kept: KeptTable) -> None:
     """Both saw that there was none."""
-    with mock.patch("reput.sinks.table.creation.is_vacant", return_value=True):
+    with mock.patch("reput.sinks.table.delta_table.is_vacant", return_value=True):
         kept.fill(kept.open(), [5])
         with mock.patch("reput.sinks.table.delta_table.is_table", return_value=False):
             kept.fill(kept.open(), [9])

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from reput.sinks.table.delta_files import FileBounds
+from reput.sinks.table.data_file import FileBounds
 from reput.sinks.table.message_file import TABLE_SCHEMA
 from reput.sinks.table.replace import LogRanges, Rest, RestOfFiles, RowReplacement
 from reput.sinks.table.storage import table_storage

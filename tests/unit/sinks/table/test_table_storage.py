@@ -19,11 +19,9 @@ import pytest
 from faults.fault_files import Stopped
 from support.s3_server import BUCKET, WRONG_KEY, S3Server, s3_server
 
-from reput.sinks.table import s3_storage
+from reput.sinks.table import storage as storage_module
 from reput.sinks.table.location import S3Location, beside, parse_location
-from reput.sinks.table.s3_place import S3Place
-from reput.sinks.table.s3_storage import S3Storage
-from reput.sinks.table.storage import LOG, PROBE, LocalStorage, TableStorage, table_storage
+from reput.sinks.table.storage import LOG, PROBE, LocalStorage, S3Place, S3Storage, TableStorage, table_storage
 from reput.source.errors import OptionError, OutputError, OutputFailingError
 
 FIRST = f"{LOG}/{0:020d}.json"
@@ -37,8 +35,8 @@ def server() -> Iterator[S3Server]:
 
 
 def use(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(s3_storage, "_tried", set())
-    monkeypatch.setattr(s3_storage, "_PAUSES_S", (0.0, 0.0))
+    monkeypatch.setattr(storage_module, "_tried", set())
+    monkeypatch.setattr(storage_module, "_PAUSES_S", (0.0, 0.0))
     for name in ("AWS_PROFILE", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL_S3", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     for name, value in server.environment.items():

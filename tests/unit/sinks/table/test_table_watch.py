@@ -16,14 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from reput.sinks.table.creation import is_vacant
-from reput.sinks.table.delta_files import FileBounds
-from reput.sinks.table.history import TableCommit, commit_digest, commits
+from reput.sinks.table.commit import added_columns, refusal
+from reput.sinks.table.data_file import FileBounds
+from reput.sinks.table.delta_table import is_vacant
 from reput.sinks.table.location import file_path
-from reput.sinks.table.refusal import added_columns, refusal
+from reput.sinks.table.log import RowsTaken, TableCommit, commit_digest, commits
 from reput.sinks.table.replace import LogRanges
-from reput.sinks.table.row_ledger import MARKS_MAX, RowGap, RowLedger, RowsTaken
 from reput.sinks.table.storage import table_storage
+from reput.sinks.table.watch import MARKS_MAX, RowGap, RowLedger
 from reput.source.errors import OutputError, SinkError
 
 APP = "reput/b/messages"

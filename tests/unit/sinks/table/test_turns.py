@@ -8,8 +8,8 @@ import threading
 import time
 from pathlib import Path
 
-from reput.sinks.table import turns
-from reput.sinks.table.turns import turn
+from reput.sinks.table import storage
+from reput.sinks.table.storage import turn
 
 LIMIT_SECONDS = 60.0
 
@@ -43,7 +43,7 @@ def waits_for(directory: Path, count: int) -> None:
     """Wait until so many have come."""
     status = directory.stat()
     deadline = time.monotonic() + LIMIT_SECONDS
-    while len(turns._lines[status.st_dev, status.st_ino]._waiting) < count:
+    while len(storage._lines[status.st_dev, status.st_ino]._waiting) < count:
         assert time.monotonic() < deadline
         time.sleep(0.001)
 
@@ -59,7 +59,7 @@ def test_who_does_not_leave_is_not_waited_for(tmp_path: Path) -> None:
 def test_another_process_is_waited_for(tmp_path: Path) -> None:
     """For as long as is said, or until it ends."""
     code = (
-        f"from pathlib import Path\nfrom reput.sinks.table.turns import turn\n"
+        f"from pathlib import Path\nfrom reput.sinks.table.storage import turn\n"
         f"with turn(Path({str(tmp_path)!r}), 60) as is_ours:\n    print(is_ours, flush=True); input()\n"
     )
     with subprocess.Popen(

@@ -22,7 +22,7 @@ from support.broker_table import make_table, messages_of
 from support.command_line import invoke
 from support.paths import DATA, ROOT
 
-from reput.sinks.table.quarantine_schema import QUARANTINE_SCHEMA
+from reput.sinks.table.columns import QUARANTINE_SCHEMA
 from reput.source.record.message_decoder import Message
 
 ANSWERS: dict[str, Any] = json.loads((DATA / "broker_queries.json").read_text(encoding="utf-8"))

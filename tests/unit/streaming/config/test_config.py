@@ -10,7 +10,7 @@ from typing import get_origin, get_type_hints
 import pytest
 from support.paths import ROOT
 
-from reput.sinks.table.row_retention import RowRetention
+from reput.sinks.table.retention import RowRetention
 from reput.source.errors import OptionError
 from reput.source.options import Option
 from reput.streaming.config.pipeline import PIPELINE_OPTIONS, PipelineConfig, load_config

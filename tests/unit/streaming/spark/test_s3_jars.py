@@ -9,7 +9,7 @@ from zipfile import ZipFile
 import pytest
 
 from reput.sinks.table.location import S3Location
-from reput.sinks.table.s3_place import S3Place
+from reput.sinks.table.storage import S3Place
 from reput.source.errors import EnvironmentSetupError
 from reput.streaming.spark.class_archive import SparkClasses
 from reput.streaming.spark.session import place_of, s3_settings

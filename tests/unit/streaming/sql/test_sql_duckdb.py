@@ -22,8 +22,8 @@ from support.command_line import invoke
 from support.proof_counts import Proof
 from support.sql_corpus import statements
 
+from reput.sinks.table.data_file import KeyFilterWriter
 from reput.sinks.table.file_list import FileList
-from reput.sinks.table.key_filter import KeyFilterWriter
 from reput.sinks.table.message_file import TABLE_SCHEMA
 from reput.sinks.table.storage import table_storage
 from reput.source.errors import OptionError

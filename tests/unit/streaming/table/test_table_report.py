@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from reput.sinks.table.forgotten import Forgotten, Traces
-from reput.sinks.table.history import LogEntry, log_entries, rows_before
+from reput.sinks.table.forget import Forgotten, Traces
+from reput.sinks.table.log import LogEntry, log_entries, rows_before
 from reput.sinks.table.storage import table_storage
 from reput.streaming.table import report
 

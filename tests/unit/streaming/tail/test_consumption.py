@@ -14,11 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.table.columns import CONSUMPTION_SCHEMA
 from reput.sinks.table.commit import DataFile
 from reput.sinks.table.consumption import milliseconds_of
-from reput.sinks.table.consumption_schema import CONSUMPTION_SCHEMA, consumption_table_path
 from reput.sinks.table.delta_table import DeltaTable
 from reput.sinks.table.file_list import FileList
+from reput.sinks.table.location import consumption_table_path
 from reput.source.errors import OutputError
 from reput.streaming.config import consumer_offsets
 from reput.streaming.config.pipeline import load_config

@@ -17,8 +17,7 @@ from unit.streaming.verify.test_verify import ENTRIES_AT, index_of, queue_of, st
 
 from reput.sinks.findings import Findings
 from reput.sinks.store_comparison import Pair, compare_pair
-from reput.sinks.table.record_digest import COLUMNS, STRETCH_BYTES, StretchSums
-from reput.sinks.table.row_comparison import compare_rows
+from reput.sinks.table.comparison import COLUMNS, STRETCH_BYTES, StretchSums, compare_rows
 from reput.streaming.tasks.process_tasks import ProcessTasks
 from reput.streaming.verify import verify as verify_command
 from reput.streaming.verify.store_verification import StoreVerification

@@ -19,14 +19,20 @@ from support.record_writer import Message, write_store
 from support.store_table import add_store
 from unit.streaming.verify.test_verify_files import run
 
-from reput.sinks.table import stored_rows
-from reput.sinks.table.delta_files import FileBounds
+from reput.sinks.table import comparison
+from reput.sinks.table.comparison import (
+    COLUMNS,
+    STRETCH_BYTES,
+    RowsFile,
+    RowsReader,
+    StretchSums,
+    plain_rows,
+    row_digests,
+)
+from reput.sinks.table.data_file import FileBounds
 from reput.sinks.table.message_file import TABLE_SCHEMA
-from reput.sinks.table.record_digest import COLUMNS, STRETCH_BYTES, StretchSums, row_digests
-from reput.sinks.table.row_comparison import plain_rows
-from reput.sinks.table.row_retention import ALL_FOREVER, DAY_MS, RowRetention
+from reput.sinks.table.retention import ALL_FOREVER, DAY_MS, RowRetention
 from reput.sinks.table.storage import table_storage
-from reput.sinks.table.stored_rows import RowsFile, RowsReader
 from reput.source.arrays import Bools
 from reput.source.rows.message_schema import LATER_NAMES
 from reput.streaming.tasks import task_session
@@ -289,7 +295,7 @@ def test_which_rows_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     every = pq.read_table(tmp_path / "table" / name)["physical_offset"].to_pylist()
     storage, forever = table_storage(tmp_path / "table"), ALL_FOREVER.limits(NOW_S)
     for rows_at_once in (1, 7, 64):
-        monkeypatch.setattr(stored_rows, "_ROWS_AT_ONCE", rows_at_once)
+        monkeypatch.setattr(comparison, "_ROWS_A_READ", rows_at_once)
         assert offsets(RowsReader(storage, "b", forever), name) == every
         assert offsets(RowsReader(storage, "c", forever), name) == []
         assert offsets(RowsReader(storage, "b", forever, every[5]), name) == every[5:]

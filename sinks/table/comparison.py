@@ -1,8 +1,8 @@
-"""Sums over stretches of the log, with which a message table is compared without bringing rows together.
+"""A message table compared with the log: by sums over stretches, and row by row where a sum differs.
 
 A row's digest has 64 bits of all columns that are made from the log (`COLUMNS`), whatever encoding they have in a file.
-A stretch's digest is the sum of its rows', so rows may come in any order and from any file. A different stretch goes
-unnoticed with a chance of 2^-64.
+A stretch's digest is the sum of its rows', so rows may come in any order and from any file, and no rows are brought
+together. A different stretch goes unnoticed with a chance of 2^-64. The rows are read without Spark.
 
 An earlier version of reput wrote rows without the columns of ``message_schema.LATER_NAMES``. They have their own
 digest, which is left out of the sums where `kind`, which later versions always write, is null.
@@ -10,20 +10,32 @@ digest, which is left out of the sums where `kind`, which later versions always 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
+from reput.sinks.findings import Difference, Findings
 from reput.sinks.table import digest_kernels as dk
+from reput.sinks.table.data_file import FileBounds, is_of_broker
 from reput.sinks.table.forgotten_rows import NONE_FORGOTTEN, ForgottenRows
-from reput.sinks.table.row_retention import NO_TIME, ExpiryLimits
+from reput.sinks.table.message_file import TABLE_SCHEMA, TEXT_COLUMNS
+from reput.sinks.table.retention import NO_TIME, ExpiryLimits
+from reput.sinks.table.storage import TableStorage
 from reput.source.arrays import Bools, Int64s
 from reput.source.log.segment_scan import Window
+from reput.source.printable import printable
 from reput.source.rows.message_rows import MessageRows
 from reput.source.rows.message_schema import LATER_NAMES, MESSAGE_SCHEMA
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Sums over stretches of the log, with which a message table is compared without bringing rows together.
 
 # The bytes of the log that one sum covers: few enough rows to be compared one by one where the sum differs.
 STRETCH_BYTES = 1 << 20
@@ -266,3 +278,196 @@ class StretchSums:
 
 def _signed(value: int) -> int:
     return value - 2**64 if value >= 2**63 else value
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# One broker's rows out of a table's data files, read without Spark, as they are compared with the log.
+
+_ROWS_A_READ = 64 * 1024
+# What a file raises that cannot be read.
+_DAMAGED = (OSError, pa.ArrowException)
+
+
+@dataclass(frozen=True)
+class RowsFile:
+    """A data file of the table's present version.
+
+    `name` is its name as ``TableStorage`` has it; `kept` as in ``FileList.kept_rows``.
+    """
+
+    name: str
+    bounds: FileBounds
+    kept: Bools | None = None
+
+
+@dataclass
+class FileSums:
+    """The sums over a file's rows; `problem` says why some of them could not be read, None if all were."""
+
+    sums: StretchSums = field(default_factory=StretchSums)
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class RowsReader:
+    """Reads the rows of `broker` that have not expired by `expired`, from the physical offset `least` on; None: all."""
+
+    storage: TableStorage
+    broker: str
+    expired: ExpiryLimits
+    least: int | None = None
+
+    def batches(self, file: RowsFile) -> Iterator[pa.RecordBatch]:
+        """The rows of a file, with those of `COLUMNS` that it has, some at a time.
+
+        Raises
+        ------
+        OSError, pa.ArrowException
+            The file cannot be read.
+        """
+        first = 0
+        with self.storage.open(file.name) as opened:
+            known = pq.ParquetFile(opened)
+            columns = [name for name in (*COLUMNS, "broker") if name in known.schema_arrow.names]
+            texts = [name for name in TEXT_COLUMNS if name in columns]
+            parquet = pq.ParquetFile(
+                opened, metadata=known.metadata, coerce_int96_timestamp_unit="us", read_dictionary=texts
+            )
+            for batch in map(_without_views, parquet.iter_batches(_ROWS_A_READ, columns=columns, use_threads=False)):
+                keep = self._is_of_broker(batch)
+                if file.kept is not None:
+                    kept = file.kept[first : first + len(keep)]
+                    keep[: len(kept)] &= kept
+                first += len(keep)
+                if self.least is not None:
+                    keep &= _is_from(batch, self.least)
+                if (expired := expired_rows(batch, self.expired)) is not None:
+                    keep &= ~expired
+                yield batch if keep.all() else batch.filter(pa.array(keep))
+
+    def sums(self, file: RowsFile) -> FileSums:
+        """The sums over a file's rows; of one that is damaged, over those before the damage."""
+        found = FileSums()
+        try:
+            for rows in self.batches(file):
+                found.sums.take(row_digests(rows))
+        except _DAMAGED as error:
+            said = printable(str(error).strip().partition("\n")[0])
+            found.problem = f"cannot be read: {said}"
+        return found
+
+    def readable(self, file: RowsFile) -> Iterator[pa.RecordBatch]:
+        """What `batches` gives, up to where the file is damaged."""
+        with suppress(*_DAMAGED):
+            yield from self.batches(file)
+
+    def _is_of_broker(self, batch: pa.RecordBatch) -> Bools:
+        if "broker" not in batch.schema.names:
+            return np.zeros(batch.num_rows, np.bool_)
+        return np.array(is_of_broker(batch, self.broker))  # a copy, which may be written
+
+
+def _without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch with plain texts: deltalake's files have views, which pyarrow cannot filter."""
+    columns = [
+        column.cast(TABLE_SCHEMA.field(name).type) if "_view" in str(column.type) else column
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def _is_from(batch: pa.RecordBatch, least: int) -> Bools:
+    if "physical_offset" not in batch.schema.names:
+        return np.zeros(batch.num_rows, np.bool_)
+    offsets = batch.column("physical_offset").cast(pa.int64()).fill_null(-1).to_numpy()
+    is_from: Bools = offsets >= least
+    return is_from
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Records and rows of one stretch of the log, compared one by one: rows that are missing, doubled or different.
+
+#: A row's values by column, times in microseconds.
+Row = dict[str, Any]
+# How much of a value is shown.
+_VALUE_MAX = 60
+
+
+def plain_rows(rows: pa.RecordBatch) -> list[Row]:
+    """Rows as plain values; columns of `COLUMNS` that are missing are null."""
+    columns: dict[str, list[Any]] = {}
+    for name in COLUMNS:
+        kind = MESSAGE_SCHEMA.field(name).type
+        if (at := rows.schema.get_field_index(name)) < 0:
+            columns[name] = [None] * rows.num_rows
+            continue
+        column = rows.column(at)
+        if pa.types.is_timestamp(column.type):  # Python's times end with the year 9999, and have no other calendar
+            column = column.cast(pa.timestamp("us", column.type.tz), safe=False).cast(pa.int64())
+        values = column.to_pylist()
+        is_map = pa.types.is_map(kind)
+        columns[name] = [None if each is None else dict(each) for each in values] if is_map else values
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def identities(rows: Iterable[Row]) -> set[tuple[Any, ...]]:
+    """What tells each row's record from all others, whatever others changed in the row."""
+    return {tuple(row[name] for name in IDENTITY) for row in rows}
+
+
+def compare_rows(
+    records: Iterable[Row], rows: Iterable[Row], findings: Findings, forgotten: ForgottenRows = NONE_FORGOTTEN
+) -> None:
+    """Report each difference; a row without `kind`, of an earlier version of reput, is compared without later columns.
+
+    One that differs in nothing but the later columns is ``row_derived_otherwise``, and one that was `forgotten` and is
+    there is ``row_forgotten``.
+    """
+    found: dict[int, list[Row]] = defaultdict(list)
+    for row in rows:
+        found[row["physical_offset"]].append(row)
+    for record in records:
+        offset = record["physical_offset"]
+        there = found.pop(offset, [])
+        if not there:
+            text = f"the record at {offset} has no row"
+            findings.differ(Difference("row_missing", text, physical_offset=offset, expected=_identity(record)))
+        if len(there) > 1:
+            text = f"the record at {offset} has {len(there)} rows"
+            queue_offset = record["queue_offset"]
+            findings.differ(
+                Difference("row_twice", text, physical_offset=offset, queue_offset=queue_offset), len(there) - 1
+            )
+        for row in there:
+            _compare(record, row, findings)
+    for offset, there in found.items():
+        kind, text = "row_without_record", f"a row of a record at {offset}, where the log has none"
+        if forgotten.between(offset, offset + 1):
+            kind, text = "row_forgotten", f"the row of the record at {offset} was forgotten, and is there"
+        findings.differ(Difference(kind, text, physical_offset=offset, found=_identity(there[0])), len(there))
+
+
+def _compare(record: Row, row: Row, findings: Findings) -> None:
+    is_earlier = row["kind"] is None
+    compared = [name for name in COLUMNS if not (is_earlier and name in LATER_NAMES)]
+    names = [name for name in compared if record[name] != row[name]]
+    if not names:
+        return
+    changes = "; ".join(f"{name} {_shown(record, name)} expected, {_shown(row, name)} found" for name in names)
+    text = f"the row of the record at {record['physical_offset']}: {changes}"
+    kind = "row_changed" if set(names) - LATER_NAMES else "row_derived_otherwise"
+    at = record["queue_offset"], record["physical_offset"]
+    findings.differ(Difference(kind, text, None, None, *at, _identity(record), _identity(row)))
+
+
+def _identity(row: Row) -> str:
+    return ", ".join(f"{name} {_shown(row, name)}" for name in IDENTITY)
+
+
+def _shown(row: Row, name: str) -> str:
+    """A value as it is shown, times in milliseconds; of a long one the beginning. Producers wrote it."""
+    value = row[name]
+    if isinstance(value, int) and pa.types.is_timestamp(MESSAGE_SCHEMA.field(name).type):
+        return f"{value // 1000}" if value % 1000 == 0 else f"{value / 1000}"
+    text = "null" if value is None else printable(repr(value) if not isinstance(value, str) else f"'{value}'")
+    return text if len(text) <= _VALUE_MAX else text[: _VALUE_MAX - 1] + "\u2026"

@@ -1,0 +1,695 @@
+"""A data file of a Delta table: what the log says of it, its rows, and the files that reput writes.
+
+``DataFile`` is one that was written and that a commit adds. ``LoggedAdd`` is one of a version of the table, with its
+deletion vector and the bounds of its columns. Which of its rows are there is read here too, without Spark. A key filter
+is a Bloom filter beside the file: ``_keys/NAME.bloom`` below the table's root, where VACUUM leaves it alone. It is a
+split-block Bloom filter as Parquet's specification has it, header included, over all values of `keys` and `uniq_key`: a
+look-up reads 32 bytes of it instead of the data file. It may be missing: then the file itself must be searched.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import struct
+import time
+import uuid
+import zlib
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import xxhash
+
+from reput.sinks.files.file_age import now_for_ages
+from reput.sinks.table.storage import FileStatus, TableStorage, output_errors
+from reput.source.arrays import Bools, Int64s
+
+if TYPE_CHECKING:
+    from reput.sinks.table.file_list import FileList
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The data files of a Delta table's present version: which cannot be read, and which may hold certain rows.
+
+
+@dataclass(frozen=True)
+class FileBounds:
+    """The statistics of a file's rows; a bound is None where the statistics lack it.
+
+    `least` and `greatest` are physical offsets of the rows of all brokers, `rows` is their number.
+    """
+
+    rows: int | None
+    least: int | None
+    greatest: int | None
+    brokers: tuple[str, str] | None
+
+    @classmethod
+    def of(cls, statistics_json: str | None) -> FileBounds:
+        """Read them from Delta's statistics of a file."""
+        statistics = json.loads(statistics_json or "{}")
+        low, high = statistics.get("minValues") or {}, statistics.get("maxValues") or {}
+        brokers = (low["broker"], high["broker"]) if low.get("broker") and high.get("broker") else None
+        nulls = (statistics.get("nullCount") or {}).get("broker")
+        return cls(
+            statistics.get("numRecords"),
+            low.get("physical_offset"),
+            high.get("physical_offset"),
+            brokers if nulls == 0 else None,
+        )
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> FileBounds:
+        """Take them from a row of ``FileList.files``."""
+        low, high = row.get("min.broker"), row.get("max.broker")
+        brokers = (low, high) if low and high and row.get("null_count.broker") == 0 else None
+        return cls(row.get("num_records"), row.get("min.physical_offset"), row.get("max.physical_offset"), brokers)
+
+    def may_hold(self, broker: str) -> bool:
+        """Whether the file may hold rows of the broker."""
+        return self.rows != 0 and (self.brokers is None or self.brokers[0] <= broker <= self.brokers[1])
+
+    def may_reach(self, start: int, end: int) -> bool:
+        """Whether the file may hold rows of `[start, end)`."""
+        return self.least is None or self.greatest is None or (self.least < end and start <= self.greatest)
+
+    def is_only(self, broker: str, start: int, end: int) -> bool:
+        """Whether every row belongs to the broker and to `[start, end)`."""
+        if self.brokers != (broker, broker) or self.least is None or self.greatest is None:
+            return False
+        return start <= self.least and self.greatest < end
+
+
+@dataclass(frozen=True)
+class BadFile:
+    """A file of the table's log that is missing or has another size; `problem` says which.
+
+    `name` is its name as ``TableStorage`` has it.
+    """
+
+    name: str
+    problem: str
+    bounds: FileBounds
+
+
+@dataclass(frozen=True)
+class LoggedFile:
+    """A file of the table's log: its path as there, its size, and what is known of its rows."""
+
+    path: str
+    size_bytes: int
+    bounds: FileBounds
+
+
+def listed_files(listed: FileList, broker: str) -> list[LoggedFile]:
+    """The files of the version that was `listed` that may hold rows of the broker, sorted by their paths.
+
+    Raises
+    ------
+    OutputError
+        The log cannot be read.
+    """
+    rows = listed.files().to_pylist()
+    files = (LoggedFile(row["path"], row["size_bytes"], FileBounds.of_row(row)) for row in rows)
+    return sorted((file for file in files if file.bounds.may_hold(broker)), key=lambda file: file.path)
+
+
+def bad_files(storage: TableStorage, files: Sequence[LoggedFile | LoggedAdd]) -> list[BadFile]:
+    """Those of the table's files that are missing or have another size; their contents are not looked at.
+
+    Raises
+    ------
+    OutputError
+        A file's size cannot be read.
+    """
+    names = [storage.name_of(file.path) for file in files]
+    with output_errors(f"cannot look at the files of {storage.location}", storage.location):
+        found = storage.statuses(names)
+    bad = []
+    for file, name, there in zip(files, names, found, strict=True):
+        if there is None or there.size_bytes != file.size_bytes:
+            problem = f"has {there.size_bytes} bytes, {file.size_bytes} were committed" if there else "is not there"
+            bad.append(BadFile(name, problem, file.bounds))
+    return bad
+
+
+#: One action of the log: its kind, and what it says.
+Action = dict[str, Any]
+
+
+_KEPT_BY_REMOVAL = (
+    *("path", "partitionValues", "size", "stats", "tags", "deletionVector"),
+    *("baseRowId", "defaultRowCommitVersion"),
+)
+
+
+@dataclass(frozen=True)
+class LoggedAdd:
+    """A data file of a version of the table; `action` is what the log says of it, whose path is URL-encoded."""
+
+    action: Mapping[str, Any]
+
+    @property
+    def path(self) -> str:
+        """The path in the log; see ``TableStorage.name_of``."""
+        return str(self.action["path"])
+
+    @property
+    def size_bytes(self) -> int:
+        """The file's size."""
+        return int(self.action["size"])
+
+    @property
+    def deleted(self) -> int:
+        """How many of its rows a deletion vector takes away."""
+        return int((self.action.get("deletionVector") or {}).get("cardinality", 0))
+
+    @property
+    def has_vector(self) -> bool:
+        """Whether it has a deletion vector."""
+        return bool(self.action.get("deletionVector"))
+
+    @cached_property
+    def bounds(self) -> FileBounds:
+        """What its statistics tell of its rows."""
+        return FileBounds.of(self.action.get("stats"))
+
+    @property
+    def key(self) -> tuple[str, object]:
+        """What no other file of the version has: path and deletion vector."""
+        return _key(self.action)
+
+    def removal(self, time_ms: int, *, changes_rows: bool, with_statistics: bool) -> Action:
+        """The action that removes it."""
+        kept = {name: self.action[name] for name in _KEPT_BY_REMOVAL if self.action.get(name) is not None}
+        if not with_statistics:
+            kept.pop("stats", None)
+        told = {"deletionTimestamp": time_ms, "dataChange": changes_rows, "extendedFileMetadata": True}
+        return {"remove": {**kept, **told}}
+
+
+def _key(file: Mapping[str, Any]) -> tuple[str, object]:
+    vector = file.get("deletionVector")
+    unique = vector and (vector["storageType"], vector["pathOrInlineDv"], vector.get("offset"))
+    return str(file["path"]), unique or None
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A Parquet file put below the table's root and not yet durable; a commit first makes it durable.
+
+    Attributes
+    ----------
+    path
+        Relative to the table's root, plain text (not URL-encoded), without ``.``, ``..`` or ``:``.
+    size_bytes, modification_time_ms
+        Its length, which is checked, and its time in milliseconds since 1970 UTC.
+    statistics_json
+        Delta's ``numRecords``, ``minValues``, ``maxValues``, ``nullCount``. Readers rely on them: they count rows by
+        ``numRecords`` and skip a file whose minimum and maximum exclude a filter. Timestamps look like
+        ``2026-11-21T00:00:00.000Z`` and are rounded down, maxima too, since readers add 1 ms to these.
+    """
+
+    path: str
+    size_bytes: int
+    modification_time_ms: int
+    statistics_json: str
+
+    @classmethod
+    def put(cls, storage: TableStorage, name: str, data: pa.Buffer, statistics_json: str) -> DataFile:
+        """Write the file; raises OutputError if it cannot be written."""
+        storage.put(name, data, durable=False)
+        return cls.new(name, data.size, statistics_json)
+
+    @classmethod
+    def new(cls, name: str, size_bytes: int, statistics_json: str) -> DataFile:
+        """A file that was written just now."""
+        return cls(name, size_bytes, time.time_ns() // 1_000_000, statistics_json)
+
+
+#: A file with half of these is not merged with others.
+TARGET_BYTES, TARGET_ROWS = 32 * 1024 * 1024, 512 * 1024
+
+
+_MERGED = "merged-"
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A file of the table's present version that has rows of one broker only.
+
+    `least` and `greatest` are the bounds of its physical offsets, both included; `first_time` and `last_time` those of
+    its store times, None without.
+    """
+
+    path: str
+    size_bytes: int
+    rows: int
+    least: int
+    greatest: int
+    first_time: datetime | None
+    last_time: datetime | None
+
+    @cached_property
+    def share(self) -> float:
+        """How much of a target file it is."""
+        return max(self.size_bytes / TARGET_BYTES, self.rows / TARGET_ROWS)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it is not merged with others any more."""
+        return self.share >= 0.5
+
+    @property
+    def is_sorted(self) -> bool:
+        """Whether a merge wrote it."""
+        return self.path.startswith(_MERGED)
+
+    @property
+    def day(self) -> tuple[object, object]:
+        """What files must have in common to be merged."""
+        return tuple(time and time.date() for time in (self.first_time, self.last_time))  # type: ignore[return-value]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The rows that a deletion vector takes away from a data file, read without Spark and deltalake.
+
+# The alphabet of Z85, and that of Python's `b85decode`.
+_Z85 = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_B85 = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+_TO_B85 = bytes.maketrans(_Z85, _B85)
+_MAGIC, _HEADER_BYTES = 1681511377, 12
+_UUID_LENGTH = 20
+# Roaring's words for a bitmap without and with containers of runs.
+_NO_RUNS, _WITH_RUNS = 12346, 12347
+_OFFSETS_FROM = 4
+_ARRAY_MAX = 4096
+_BITSET_BYTES = 8192
+
+
+def deleted_rows(storage: TableStorage, vector: Mapping[str, Any]) -> Int64s:
+    """The numbers of the rows that a vector takes away, ascending; `vector` is what the log says of it.
+
+    Raises
+    ------
+    OSError
+        It cannot be read.
+    """
+    try:
+        found = _rows_of(_content(storage, vector))
+    except (struct.error, ValueError, LookupError, TypeError) as error:
+        raise OSError(f"a deletion vector cannot be read: {error}") from error
+    if len(found) != int(vector["cardinality"]):
+        raise OSError(f"a deletion vector has {len(found)} rows, not {vector['cardinality']}")
+    return found
+
+
+def _rows_of(data: bytes) -> Int64s:
+    magic, count = struct.unpack_from("<Iq", data)
+    if magic != _MAGIC:
+        raise ValueError(f"it begins with {magic}")
+    parts, at = [np.empty(0, np.int64)], _HEADER_BYTES
+    for _ in range(count):
+        (key,) = struct.unpack_from("<I", data, at)
+        rows, at = _bitmap(data, at + 4)
+        parts.append((key << 32) + rows)
+    return np.concatenate(parts)
+
+
+def _content(storage: TableStorage, vector: Mapping[str, Any]) -> bytes:
+    kind, text = vector["storageType"], str(vector["pathOrInlineDv"])
+    if kind == "i":
+        return _z85(text)
+    if kind == "u":
+        prefix, name = text[:-_UUID_LENGTH], uuid.UUID(bytes=_z85(text[-_UUID_LENGTH:]))
+        path = f"{prefix}/deletion_vector_{name}.bin".lstrip("/")
+    elif kind == "p":
+        path = storage.name_of(text)
+    else:
+        raise ValueError(f"it is stored as {kind!r}")
+    at, size = int(vector.get("offset") or 1), int(vector["sizeInBytes"])
+    with storage.open(path) as file:
+        file.seek(at)
+        found = bytes(file.read(4 + size + 4))
+    (length,), (checksum,) = struct.unpack_from(">i", found), struct.unpack_from(">I", found, 4 + size)
+    data = found[4 : 4 + size]
+    if length != size or checksum != zlib.crc32(data):
+        raise ValueError(f"{path} is damaged at {at}")
+    return data
+
+
+def _z85(text: str) -> bytes:
+    return base64.b85decode(text.encode("ascii").translate(_TO_B85))
+
+
+def _bitmap(data: bytes, at: int) -> tuple[Int64s, int]:
+    """The numbers in a roaring bitmap that begins at `at`, and where it ends."""
+    (cookie,) = struct.unpack_from("<I", data, at)
+    has_runs = cookie & 0xFFFF == _WITH_RUNS
+    if has_runs:
+        count, at = (cookie >> 16) + 1, at + 4
+        flags = np.unpackbits(np.frombuffer(data, np.uint8, (count + 7) // 8, at), bitorder="little")[:count]
+        at += (count + 7) // 8
+    elif cookie == _NO_RUNS:
+        (count,), at = struct.unpack_from("<I", data, at + 4), at + 8
+        flags = np.zeros(count, np.uint8)
+    else:
+        raise ValueError(f"its bitmap begins with {cookie}")
+    keys = np.frombuffer(data, "<u2", 2 * count, at).reshape(-1, 2).astype(np.int64)
+    at += 4 * count + (4 * count if not has_runs or count >= _OFFSETS_FROM else 0)
+    parts = [np.empty(0, np.int64)]
+    for (key, rest), is_runs in zip(keys.tolist(), flags.tolist(), strict=True):
+        rows, at = _container(data, at, rest + 1, is_runs=bool(is_runs))
+        parts.append((key << 16) + rows)
+    return np.concatenate(parts), at
+
+
+def _container(data: bytes, at: int, count: int, *, is_runs: bool) -> tuple[Int64s, int]:
+    if is_runs:
+        (runs,) = struct.unpack_from("<H", data, at)
+        pairs = np.frombuffer(data, "<u2", 2 * runs, at + 2).reshape(-1, 2).astype(np.int64)
+        ranges = [np.arange(first, first + more + 1) for first, more in pairs.tolist()]
+        return np.concatenate([np.empty(0, np.int64), *ranges]), at + 2 + 4 * runs
+    if count <= _ARRAY_MAX:
+        return np.frombuffer(data, "<u2", count, at).astype(np.int64), at + 2 * count
+    bits = np.unpackbits(np.frombuffer(data, np.uint8, _BITSET_BYTES, at), bitorder="little")
+    return np.flatnonzero(bits).astype(np.int64), at + _BITSET_BYTES
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The rows of a version of a table as they are read without Spark: those that no deletion vector takes away.
+
+_ROWS_AT_ONCE = 256 * 1024
+_OF_LAST_ROW = ("physical_offset", "msg_size", "store_time", "body_crc")
+
+
+def live_numbers(storage: TableStorage, file: LoggedAdd) -> Int64s | None:
+    """The numbers of a file's rows that no deletion vector takes away, ascending; None for all.
+
+    Raises
+    ------
+    OSError, pa.ArrowException
+        The vector, or the number of rows, cannot be read.
+    """
+    if not file.has_vector:
+        return None
+    rows = file.bounds.rows
+    if rows is None:
+        with storage.parquet(storage.name_of(file.path)) as parquet:
+            rows = parquet.metadata.num_rows
+    return np.setdiff1d(np.arange(rows), deleted_rows(storage, file.action["deletionVector"]), assume_unique=True)
+
+
+def live_batches(storage: TableStorage, file: LoggedAdd, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """A file's rows with those of the columns that it has, some at a time.
+
+    Raises
+    ------
+    OSError, pa.ArrowException
+        The file cannot be read.
+    """
+    live, begin = live_numbers(storage, file), 0
+    with storage.parquet(storage.name_of(file.path), coerce_int96_timestamp_unit="us") as parquet:
+        there = [name for name in columns if name in parquet.schema_arrow.names]
+        for rows in parquet.iter_batches(_ROWS_AT_ONCE, columns=there):
+            end = begin + rows.num_rows
+            if live is not None:
+                here = live[np.searchsorted(live, begin) : np.searchsorted(live, end)] - begin
+                rows = rows.take(pa.array(here))  # noqa: PLW2901
+            begin = end
+            yield rows
+
+
+def offsets_of(storage: TableStorage, file: LoggedAdd, broker: str) -> Int64s:
+    """The physical offsets of the broker's rows in a file, ascending; raises what `live_batches` raises."""
+    parts = [np.empty(0, np.int64)]
+    for rows in live_batches(storage, file, ("broker", "physical_offset")):
+        if rows.num_columns == 2:
+            offsets = pc.fill_null(rows["physical_offset"], -1).to_numpy(zero_copy_only=False)
+            parts.append(offsets[is_of_broker(rows, broker) & (offsets >= 0)])
+    return np.sort(np.concatenate(parts))
+
+
+def is_of_broker(rows: pa.RecordBatch, broker: str) -> Bools:
+    """Which of some rows, which have the column, are of the broker."""
+    equal = pc.fill_null(pc.equal(rows["broker"].cast(pa.string()), broker), fill_value=False)
+    found: Bools = equal.to_numpy(zero_copy_only=False)
+    return found
+
+
+def count_before(storage: TableStorage, files: Iterable[LoggedAdd], broker: str, offsets: Sequence[int]) -> list[int]:
+    """The number of the broker's rows before each offset; files whose statistics tell that are not opened.
+
+    Raises what `live_batches` raises.
+    """
+    wanted = np.array(offsets, np.int64)
+    counts = np.zeros(len(wanted), np.int64)
+    for file in files:
+        bounds = file.bounds
+        if not bounds.may_hold(broker):
+            continue
+        if not file.has_vector and bounds.rows is not None and bounds.is_only(broker, -(2**63), 2**63):
+            assert bounds.least is not None
+            assert bounds.greatest is not None
+            if not ((bounds.least < wanted) & (wanted <= bounds.greatest)).any():
+                counts += np.where(wanted > bounds.greatest, bounds.rows, 0)
+                continue
+        counts += np.searchsorted(offsets_of(storage, file, broker), wanted)
+    return [int(count) for count in counts]
+
+
+def count_by_broker(storage: TableStorage, files: Iterable[LoggedAdd]) -> dict[str, int]:
+    """The number of rows of each broker; raises what `live_batches` raises."""
+    counts: Counter[str] = Counter()
+    for file in files:
+        bounds = file.bounds
+        if not file.has_vector and bounds.rows is not None and bounds.brokers and len({*bounds.brokers}) == 1:
+            counts[bounds.brokers[0]] += bounds.rows
+            continue
+        for rows in live_batches(storage, file, ("broker",)):
+            if rows.num_columns:
+                for each in pc.value_counts(rows["broker"].cast(pa.string()).drop_null()).to_pylist():
+                    counts[each["values"]] += each["counts"]
+    return {broker: rows for broker, rows in counts.items() if rows}
+
+
+def last_row(
+    storage: TableStorage, files: Iterable[LoggedAdd], broker: str, begin: int, end: int, *, passes_over: bool
+) -> tuple[int, ...] | None:
+    """The broker's last row with an offset in `[begin, end)`; None without any, or if a value of it is null.
+
+    Its physical offset, size, store time in milliseconds since 1970, and the checksum of its body. Raises what
+    `live_batches` raises, unless it `passes_over` files that cannot be read.
+    """
+    found: list[int | None] = []
+    by_end = sorted(files, key=lambda file: end if file.bounds.greatest is None else file.bounds.greatest, reverse=True)
+    for file in by_end:
+        greatest = file.bounds.greatest
+        if found and greatest is not None and greatest <= (found[0] or 0):
+            break
+        if not file.bounds.may_hold(broker):
+            continue
+        try:
+            for rows in live_batches(storage, file, ("broker", *_OF_LAST_ROW)):
+                if "broker" not in rows.schema.names or "physical_offset" not in rows.schema.names:
+                    continue
+                offsets = pc.fill_null(rows["physical_offset"], -1).to_numpy(zero_copy_only=False)
+                here = np.flatnonzero(is_of_broker(rows, broker) & (offsets >= max(begin, 0)) & (offsets < end))
+                if len(here) and (not found or offsets[here].max() > (found[0] or 0)):
+                    found = _values_of(rows, int(here[np.argmax(offsets[here])]))
+        except (OSError, pa.ArrowException):
+            if not passes_over:
+                raise
+    values = tuple(value for value in found if value is not None)
+    return values if found and len(values) == len(found) else None
+
+
+def _values_of(rows: pa.RecordBatch, number: int) -> list[int | None]:
+    """The values of `_OF_LAST_ROW` in a row."""
+    values = []
+    for name in _OF_LAST_ROW:
+        column = rows[name].slice(number, 1) if name in rows.schema.names else pa.nulls(1, pa.int64())
+        if pa.types.is_timestamp(column.type):
+            column = pc.divide(column.cast(pa.timestamp("us", "UTC")).cast(pa.int64()), 1000)
+        values.append(column[0].as_py())
+    return values
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The files of a table that reput names, and which of them no version has any more.
+
+# Below it is the key filter of each data file, under the data file's path with an ending.
+_KEYS_DIRECTORY, _KEYS_SUFFIX = "_keys", ".bloom"
+# A writer that is at work puts a file in place at least this often.
+WRITTEN_WITHIN_S = 3600
+
+_DATA = r"(?:(?:part|merged)-\d{20}-\d{20}|part-rest)-[0-9a-f-]{36}\.zstd\.parquet"
+#: The name of a data file that reput wrote.
+OWN_DATA_FILE = re.compile(_DATA)
+# What `DurableFiles` calls a file before it has its own name.
+_TEMPORARY = re.compile(rf"\.{_DATA}\.tmp")
+
+
+def keys_file(path: str) -> str:
+    """The name of the key filter of the data file `path`."""
+    return f"{_KEYS_DIRECTORY}/{path}{_KEYS_SUFFIX}"
+
+
+def remove_data_files(storage: TableStorage, paths: Iterable[str], *, durable: bool = False) -> None:
+    """Remove data files, by their names, and their key filters; missing ones are passed over.
+
+    Raises
+    ------
+    OutputError
+        A file cannot be removed.
+    """
+    storage.remove((name for path in paths for name in (path, keys_file(path))), durable=durable)
+
+
+def orphans(storage: TableStorage, needed: Collection[str]) -> list[FileStatus]:
+    """Files with names of reput that nobody will ask for: `needed` lacks them, and no writer will commit them.
+
+    A writer that is at work may have files that it has not committed yet: `tail` for seconds, ``rebuild --only table``
+    for hours, in which it writes one after the other. So files are left that follow each other within
+    `WRITTEN_WITHIN_S`, if the last of them is no older than that.
+    """
+    found = sorted(_unneeded(storage, needed), key=lambda file: file.modified_s, reverse=True)
+    newer = now_for_ages()
+    for number, file in enumerate(found):
+        if newer - file.modified_s >= WRITTEN_WITHIN_S:
+            return found[number:]
+        newer = min(newer, file.modified_s)
+    return []
+
+
+def _unneeded(storage: TableStorage, needed: Collection[str]) -> Iterator[FileStatus]:
+    for file in storage.files():
+        match = OWN_DATA_FILE.fullmatch(file.name)
+        if (match and file.name not in needed) or _TEMPORARY.fullmatch(file.name):
+            yield file
+    for file in storage.files(_KEYS_DIRECTORY, deep=True):
+        data_file, ending, rest = file.name.partition("/")[2].rpartition(_KEYS_SUFFIX)
+        is_temporary = rest == ".tmp" and file.name.rpartition("/")[2].startswith(".")
+        if ending and (is_temporary or (not rest and data_file not in needed)):
+            yield file
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Which data files of a table may have a message with a key: a Bloom filter beside each file.
+#
+# The filter of ``NAME`` is ``_keys/NAME.bloom`` below the table's root, where VACUUM leaves it alone. It is a split-
+# block Bloom filter as Parquet's specification has it, header included, over all values of `keys` and `uniq_key`: a
+# look-up reads 32 bytes of it instead of the data file. It may be missing: then the file itself must be searched.
+
+#: The columns whose values are in a filter.
+KEY_COLUMNS = ("uniq_key", "keys")
+# One file in a thousand is searched in vain. A bitset's size is a power of two: two to four bytes a key.
+_FALSE_POSITIVES = 0.001
+# With so many keys a filter takes 16 MiB; only files that others merged have more, and these are searched.
+_KEYS_MAX = 8 * 1024 * 1024
+# Parquet's header in Thrift's compact form: field 1, an i32, is the number of bytes behind the header; fields 2 to 4
+# say that these are split blocks, xxHash and uncompressed.
+_SIZE_FIELD, _OTHER_FIELDS = b"\x15", bytes.fromhex("1c1c0000" * 3 + "00")
+_HEADER_BYTES_MAX = 32
+_BLOCK_BYTES = 32
+_SALTS = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31)
+
+
+class KeyFilterWriter:
+    """Writes the filters of one table."""
+
+    def __init__(self, storage: TableStorage) -> None:
+        self._storage = storage
+
+    def has(self, name: str) -> bool:
+        """Whether the data file has a filter."""
+        return self._storage.status(keys_file(name)) is not None
+
+    def write(self, name: str, rows: pa.Table) -> None:
+        """Write the filter of a data file with these rows, durably; raises OutputError."""
+        keys = _keys_of(rows)
+        if len(keys) <= _KEYS_MAX:
+            self._storage.put(keys_file(name), _filter_of(keys), durable=True)
+
+    def write_from_file(self, name: str) -> None:
+        """Write the filter of a data file by reading it; raises OutputError, and OSError if it cannot be read."""
+        with self._storage.parquet(name) as file:
+            wanted = [column for column in KEY_COLUMNS if column in file.schema_arrow.names]
+            if file.metadata.num_rows <= _KEYS_MAX:
+                self.write(name, file.read(wanted, use_threads=False))
+
+
+def _keys_of(rows: pa.Table) -> pa.ChunkedArray:
+    chunks = []
+    if "uniq_key" in rows.column_names:
+        chunks += rows["uniq_key"].cast(pa.string()).drop_null().chunks
+    if "keys" in rows.column_names:
+        chunks += pc.list_flatten(rows["keys"]).cast(pa.string()).drop_null().chunks
+    return pa.chunked_array(chunks, pa.string())
+
+
+def _filter_of(keys: pa.ChunkedArray) -> bytes:
+    # Parquet's own writer hashes and sets the bits; of what it writes only the filter is kept. It skips nulls.
+    if not len(keys):
+        keys = pa.chunked_array([pa.nulls(1, pa.string())])
+    buffer = pa.BufferOutputStream()
+    options = {"key": {"ndv": len(keys), "fpp": _FALSE_POSITIVES}}
+    pq.write_table(
+        pa.table({"key": keys}),
+        buffer,
+        row_group_size=_KEYS_MAX,
+        use_dictionary=False,
+        compression="none",
+        write_statistics=False,
+        store_schema=False,
+        bloom_filter_options=options,
+    )
+    data = buffer.getvalue()
+    column = pq.read_metadata(pa.BufferReader(data)).row_group(0).column(0)
+    start, size = column.bloom_filter_offset, column.bloom_filter_length
+    return bytes(data[start : start + size])
+
+
+class KeyProbe:
+    """Asks filters for one key."""
+
+    def __init__(self, key: str) -> None:
+        digest = xxhash.xxh64_intdigest(key.encode())
+        self._block_hash, low = digest >> 32, digest & 0xFFFFFFFF
+        self._mask = sum(1 << (32 * word + ((low * salt & 0xFFFFFFFF) >> 27)) for word, salt in enumerate(_SALTS))
+
+    def may_be_in(self, storage: TableStorage, name: str) -> bool | None:
+        """Whether the data file may have the key; None without a sound filter."""
+        with suppress(OSError), storage.open(keys_file(name)) as file:
+            return self._ask(file)
+        return None
+
+    def _ask(self, file: Any) -> bool | None:
+        header = bytes(file.read_at(_HEADER_BYTES_MAX, 0))
+        start, bitset_bytes = _bitset(header)
+        if bitset_bytes < _BLOCK_BYTES or start + bitset_bytes != file.size():
+            return None
+        block = self._block_hash * (bitset_bytes // _BLOCK_BYTES) >> 32
+        bits = int.from_bytes(bytes(file.read_at(_BLOCK_BYTES, start + block * _BLOCK_BYTES)), "little")
+        return bits & self._mask == self._mask
+
+
+def _bitset(header: bytes) -> tuple[int, int]:
+    """Where the bitset begins and how many bytes it has; 0 and 0 if this is no header of such a filter."""
+    number = 0
+    for at, byte in enumerate(header[1:6]):
+        number |= (byte & 0x7F) << (7 * at)
+        if byte < 0x80:
+            rest = at + 2
+            is_sound = header.startswith(_SIZE_FIELD) and header.startswith(_OTHER_FIELDS, rest)
+            return (rest + len(_OTHER_FIELDS), number >> 1) if is_sound else (0, 0)  # zigzag: a positive is doubled
+    return 0, 0
