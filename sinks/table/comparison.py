@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from reput.sinks.findings import Difference, Findings
 from reput.sinks.table import digest_kernels as dk
-from reput.sinks.table.data_file import FileBounds, is_of_broker
+from reput.sinks.table.data_file import LoggedFile, is_of_broker
 from reput.sinks.table.forgotten_rows import NONE_FORGOTTEN, ForgottenRows
 from reput.sinks.table.message_file import TABLE_SCHEMA, TEXT_COLUMNS
 from reput.sinks.table.retention import NO_TIME, ExpiryLimits
@@ -288,18 +288,6 @@ _ROWS_A_READ = 64 * 1024
 _DAMAGED = (OSError, pa.ArrowException)
 
 
-@dataclass(frozen=True)
-class RowsFile:
-    """A data file of the table's present version.
-
-    `name` is its name as ``TableStorage`` has it; `kept` as in ``FileList.kept_rows``.
-    """
-
-    name: str
-    bounds: FileBounds
-    kept: Bools | None = None
-
-
 @dataclass
 class FileSums:
     """The sums over a file's rows; `problem` says why some of them could not be read, None if all were."""
@@ -317,7 +305,7 @@ class RowsReader:
     expired: ExpiryLimits
     least: int | None = None
 
-    def batches(self, file: RowsFile) -> Iterator[pa.RecordBatch]:
+    def batches(self, file: LoggedFile) -> Iterator[pa.RecordBatch]:
         """The rows of a file, with those of `COLUMNS` that it has, some at a time.
 
         Raises
@@ -326,7 +314,7 @@ class RowsReader:
             The file cannot be read.
         """
         first = 0
-        with self.storage.open(file.name) as opened:
+        with self.storage.open(self.storage.name_of(file.path)) as opened:
             known = pq.ParquetFile(opened)
             columns = [name for name in (*COLUMNS, "broker") if name in known.schema_arrow.names]
             texts = [name for name in TEXT_COLUMNS if name in columns]
@@ -345,7 +333,7 @@ class RowsReader:
                     keep &= ~expired
                 yield batch if keep.all() else batch.filter(pa.array(keep))
 
-    def sums(self, file: RowsFile) -> FileSums:
+    def sums(self, file: LoggedFile) -> FileSums:
         """The sums over a file's rows; of one that is damaged, over those before the damage."""
         found = FileSums()
         try:
@@ -356,7 +344,7 @@ class RowsReader:
             found.problem = f"cannot be read: {said}"
         return found
 
-    def readable(self, file: RowsFile) -> Iterator[pa.RecordBatch]:
+    def readable(self, file: LoggedFile) -> Iterator[pa.RecordBatch]:
         """What `batches` gives, up to where the file is damaged."""
         with suppress(*_DAMAGED):
             yield from self.batches(file)

@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,9 +33,6 @@ import xxhash
 from reput.sinks.files.file_age import now_for_ages
 from reput.sinks.table.storage import FileStatus, TableStorage, output_errors
 from reput.source.arrays import Bools, Int64s
-
-if TYPE_CHECKING:
-    from reput.sinks.table.file_list import FileList
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The data files of a Delta table's present version: which cannot be read, and which may hold certain rows.
@@ -103,24 +100,15 @@ class BadFile:
 
 @dataclass(frozen=True)
 class LoggedFile:
-    """A file of the table's log: its path as there, its size, and what is known of its rows."""
+    """A file of a version of the table: its path as in the log, its size, and what is known of its rows.
+
+    `kept` says which rows no deletion vector takes away, None for all; rows behind the last of these are kept.
+    """
 
     path: str
     size_bytes: int
     bounds: FileBounds
-
-
-def listed_files(listed: FileList, broker: str) -> list[LoggedFile]:
-    """The files of the version that was `listed` that may hold rows of the broker, sorted by their paths.
-
-    Raises
-    ------
-    OutputError
-        The log cannot be read.
-    """
-    rows = listed.files().to_pylist()
-    files = (LoggedFile(row["path"], row["size_bytes"], FileBounds.of_row(row)) for row in rows)
-    return sorted((file for file in files if file.bounds.may_hold(broker)), key=lambda file: file.path)
+    kept: Bools | None = None
 
 
 def bad_files(storage: TableStorage, files: Sequence[LoggedFile | LoggedAdd]) -> list[BadFile]:
@@ -245,10 +233,11 @@ _MERGED = "merged-"
 
 @dataclass(frozen=True)
 class StoredFile:
-    """A file of the table's present version that has rows of one broker only.
+    """A file of the table's present version: its path as in the log, its size, and what is known of its rows.
 
-    `least` and `greatest` are the bounds of its physical offsets, both included; `first_time` and `last_time` those of
-    its store times, None without.
+    `rows` are those that no deletion vector removes. `least` and `greatest` are the bounds of their physical offsets,
+    both included; `first_time` and `last_time` those of their store times, None without. `broker` is the broker of all
+    of its rows; None if it may have rows of several.
     """
 
     path: str
@@ -258,6 +247,12 @@ class StoredFile:
     greatest: int
     first_time: datetime | None
     last_time: datetime | None
+    broker: str | None = None
+
+    @property
+    def is_own(self) -> bool:
+        """Whether reput wrote it."""
+        return OWN_DATA_FILE.fullmatch(self.path) is not None
 
     @cached_property
     def share(self) -> float:

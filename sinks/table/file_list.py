@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from reput.sinks.table.data_file import OWN_DATA_FILE, StoredFile, keys_file
+from reput.sinks.table.data_file import FileBounds, LoggedFile, StoredFile, keys_file
 from reput.sinks.table.location import TableLocation
 from reput.sinks.table.log import LogEntry, log_entries, raise_log_damage, transaction_id
 from reput.sinks.table.storage import table_storage
@@ -203,6 +204,16 @@ class FileList:
             actions: Any = self._table.get_add_actions(flatten=True)
             return pa.RecordBatchReader.from_stream(actions).read_all()  # `pa.table` loads pandas
 
+    def files_of(self, broker: str) -> list[LoggedFile]:
+        """The files that may hold rows of the broker, sorted by their paths; raises OutputError."""
+        rows = self.files().to_pylist()
+        found = ((row["path"], row["size_bytes"], FileBounds.of_row(row)) for row in rows)
+        return [
+            LoggedFile(path, size_bytes, bounds, self.kept_rows(self._storage.name_of(path)))
+            for path, size_bytes, bounds in sorted(found, key=operator.itemgetter(0))
+            if bounds.may_hold(broker)
+        ]
+
 
 @contextmanager
 def log_errors(path: TableLocation) -> Iterator[None]:
@@ -223,25 +234,6 @@ def log_errors(path: TableLocation) -> Iterator[None]:
 _BOUNDS = ("min.physical_offset", "max.physical_offset", "min.store_time", "max.store_time", "min.broker", "max.broker")
 # How far back the last range of each broker is looked for.
 _COMMITS_SEARCHED = 2000
-
-
-@dataclass(frozen=True)
-class TableFile:
-    """A data file of the present version.
-
-    Attributes
-    ----------
-    stored
-        Its path as the log has it, its size and its bounds; `rows` are those that no deletion vector removes.
-    broker
-        The broker of all of its rows; None if it may have rows of several.
-    is_own
-        Whether reput wrote it.
-    """
-
-    stored: StoredFile
-    broker: str | None
-    is_own: bool
 
 
 @dataclass(frozen=True)
@@ -287,36 +279,36 @@ class TableState:
     @property
     def rows(self) -> int:
         """The number of rows that no deletion vector removes."""
-        return sum(file.stored.rows for file in self.files)
+        return sum(file.rows for file in self.files)
 
     @property
     def size_bytes(self) -> int:
         """What the data files take."""
-        return sum(file.stored.size_bytes for file in self.files)
+        return sum(file.size_bytes for file in self.files)
 
     @property
     def store_times(self) -> tuple[datetime, datetime] | None:
         """The first and the last store time; None if no file tells."""
-        known = [file.stored for file in self.files if file.stored.first_time and file.stored.last_time]
+        known = [file for file in self.files if file.first_time and file.last_time]
         if not known:
             return None
         return min(file.first_time for file in known), max(file.last_time for file in known)  # type: ignore[type-var,return-value]
 
     @property
-    def small_files(self) -> list[TableFile]:
+    def small_files(self) -> list[StoredFile]:
         """The files that are merged with others, when there are enough of them."""
-        return [file for file in self.files if not file.stored.is_large]
+        return [file for file in self.files if not file.is_large]
 
     @property
-    def unfiltered_files(self) -> list[TableFile]:
+    def unfiltered_files(self) -> list[StoredFile]:
         """The files without a key filter, which a look-up by key has to open."""
-        found = self.storage.statuses([keys_file(file.stored.path) for file in self.files])
+        found = self.storage.statuses([keys_file(file.path) for file in self.files])
         return [file for file, keys in zip(self.files, found, strict=True) if keys is None]
 
     @property
-    def unsorted_files(self) -> list[TableFile]:
+    def unsorted_files(self) -> list[StoredFile]:
         """The large files of reput in the order of the log, which are sorted by topic one after the other."""
-        return [file for file in self.files if file.is_own and file.stored.is_large and not file.stored.is_sorted]
+        return [file for file in self.files if file.is_own and file.is_large and not file.is_sorted]
 
     @cached_property
     def brokers(self) -> list[BrokerRows]:
@@ -324,7 +316,7 @@ class TableState:
         rows: Counter[str | None] = Counter()
         with log_errors(self.path):
             for file in self.files:
-                rows.update({file.broker: file.stored.rows} if file.broker is not None else self._rows_in(file))
+                rows.update({file.broker: file.rows} if file.broker is not None else self._rows_in(file))
             ranges: dict[str, LogEntry] = {}
             for entry in log_entries(self.storage, self.version, _COMMITS_SEARCHED):
                 if entry.brings_messages and entry.broker is not None:
@@ -336,7 +328,7 @@ class TableState:
         end = self._list.transaction_version(transaction_id(broker))
         return BrokerRows(broker, rows, end, _range(last))
 
-    def _files(self) -> Iterator[TableFile]:
+    def _files(self) -> Iterator[StoredFile]:
         files = self._list.files()
         names = ("path", "size_bytes", "num_records", *_BOUNDS)
         columns = [files[name].to_pylist() if name in files.column_names else [None] * len(files) for name in names]
@@ -347,12 +339,11 @@ class TableState:
                     stored = replace(stored, rows=file.metadata.num_rows)
             if (kept := self._list.kept_rows(self.storage.name_of(path))) is not None:
                 stored = replace(stored, rows=stored.rows - int(np.count_nonzero(~kept)))
-            broker = least if least == greatest and least is not None else None
-            yield TableFile(stored, broker, OWN_DATA_FILE.fullmatch(path) is not None)
+            yield replace(stored, broker=least if least == greatest else None)
 
-    def _rows_in(self, file: TableFile) -> Counter[str | None]:
+    def _rows_in(self, file: StoredFile) -> Counter[str | None]:
         """The rows of each broker in a file of several."""
-        name = self.storage.name_of(file.stored.path)
+        name = self.storage.name_of(file.path)
         with self.storage.parquet(name) as parquet:
             brokers: list[str | None] = parquet.read(columns=["broker"])["broker"].to_pylist()
         kept = self._list.kept_rows(name)

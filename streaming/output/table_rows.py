@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
-from reput.sinks.table.comparison import COLUMNS, SUM_DDL, RowsFile, RowsReader, StretchSums, row_digests
-from reput.sinks.table.data_file import LoggedAdd, LoggedFile, listed_files
+from reput.sinks.table.comparison import COLUMNS, SUM_DDL, RowsReader, StretchSums, row_digests
+from reput.sinks.table.data_file import LoggedAdd, LoggedFile
 from reput.sinks.table.delta_table import DeltaTable
 from reput.sinks.table.location import TableLocation
 from reput.sinks.table.log import transaction_id
@@ -123,11 +123,7 @@ class _StoredRows(ComparedRows):
         self._reader, self._tasks = reader, tasks
         self.version = listed.version
         self.committed = listed.transaction_version(transaction_id(reader.broker))
-        self.files = listed_files(listed, reader.broker)
-        names = [reader.storage.name_of(file.path) for file in self.files]
-        self._files = [
-            RowsFile(name, file.bounds, listed.kept_rows(name)) for name, file in zip(names, self.files, strict=True)
-        ]
+        self.files = self._files = listed.files_of(reader.broker)
 
     def sums(self) -> tuple[StretchSums, dict[str, str]]:
         total = StretchSums()
@@ -135,7 +131,9 @@ class _StoredRows(ComparedRows):
         for each in found:
             total.add_all(each.sums)
         problems = {
-            file.name: each.problem for file, each in zip(self._files, found, strict=True) if each.problem is not None
+            self._reader.storage.name_of(file.path): each.problem
+            for file, each in zip(self._files, found, strict=True)
+            if each.problem is not None
         }
         return total, problems
 

@@ -153,7 +153,7 @@ def expiry_plan(path: TableLocation, retention: RowRetention, broker: str | None
         for name in _brokers(state, broker):
             rows = ExpiredRows(name, limits)
             files = (file for file in state.files if file.broker in (name, None))
-            expired = [rows.look_into(state.storage, state.storage.name_of(file.stored.path)).rows for file in files]
+            expired = [rows.look_into(state.storage, state.storage.name_of(file.path)).rows for file in files]
             found[name] = Expired(sum(expired), sum(map(bool, expired)))
     return ExpiryReport(str(retention), found)
 
@@ -231,7 +231,7 @@ def forgetting_plan(path: TableLocation, request: ForgetRequest) -> ForgetPlan:
     state = TableState(path)
     with log_errors(state.path):
         found = traces(state.storage, request)
-    present = {file.stored.path for file in state.files}
+    present = {file.path for file in state.files}
     rows = {name: count for name, count in found.rows.items() if name in present}
     return ForgetPlan(sum(rows.values()), len(rows), len(found.rows) - len(rows), found)
 

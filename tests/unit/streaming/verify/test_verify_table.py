@@ -23,13 +23,12 @@ from reput.sinks.table import comparison
 from reput.sinks.table.comparison import (
     COLUMNS,
     STRETCH_BYTES,
-    RowsFile,
     RowsReader,
     StretchSums,
     plain_rows,
     row_digests,
 )
-from reput.sinks.table.data_file import FileBounds
+from reput.sinks.table.data_file import FileBounds, LoggedFile
 from reput.sinks.table.message_file import TABLE_SCHEMA
 from reput.sinks.table.retention import ALL_FOREVER, DAY_MS, RowRetention
 from reput.sinks.table.storage import table_storage
@@ -174,7 +173,7 @@ def test_rows_of_some_of_a_file(output: Output, table: Path) -> None:
     pq.write_table(rows, path, row_group_size=7)
     reader = RowsReader(table_storage(table.parent), BROKER, ALL_FOREVER.limits(NOW_S))
     kept = np.arange(rows.num_rows) % 3 != 0
-    file = RowsFile(path.name, FileBounds(None, None, None, None), kept)
+    file = LoggedFile(path.name, 0, FileBounds(None, None, None, None), kept)
     wanted = rows.filter(pa.array(kept)).filter(pc.field("broker") == BROKER).to_batches()
     found = [row for batch in reader.batches(file) for row in plain_rows(batch)]
     assert found == [row for batch in wanted for row in plain_rows(batch)] != []
@@ -282,7 +281,7 @@ def test_expired_rows(tmp_path: Path, output: Output, table: Path) -> None:
 
 
 def offsets(reader: RowsReader, name: str, kept: Bools | None = None) -> list[int]:
-    file = RowsFile(name, FileBounds(None, None, None, None), kept)
+    file = LoggedFile(name, 0, FileBounds(None, None, None, None), kept)
     return [int(offset) for rows in reader.batches(file) for offset in rows["physical_offset"].to_pylist()]
 
 
@@ -317,7 +316,7 @@ def test_columns_that_a_file_lacks(tmp_path: Path) -> None:
     pq.write_table(rows.drop_columns(["broker"]), tmp_path / "table" / "1.parquet")
     assert offsets(RowsReader(storage, "b", forever), "1.parquet") == []
     pq.write_table(rows.drop_columns(["store_time"]), tmp_path / "table" / "2.parquet")
-    (rows,) = RowsReader(storage, "b", forever).batches(RowsFile("2.parquet", FileBounds(None, None, None, None)))
+    (rows,) = RowsReader(storage, "b", forever).batches(LoggedFile("2.parquet", 0, FileBounds(None, None, None, None)))
     assert "store_time" not in rows.schema.names
     assert row_digests(rows)[1].tolist() == row_digests(with_nulls(rows, "store_time"))[1].tolist()
 
@@ -340,8 +339,8 @@ def test_bounds() -> None:
 def test_sums_of_a_damaged_file(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"nothing of Parquet")
     reader = RowsReader(table_storage(tmp_path), "b", ALL_FOREVER.limits(NOW_S))
-    found = reader.sums(RowsFile("f", FileBounds(None, None, None, None)))
+    found = reader.sums(LoggedFile("f", 0, FileBounds(None, None, None, None)))
     assert found.sums == StretchSums()
     assert found.problem
     assert "\n" not in found.problem
-    assert list(reader.readable(RowsFile("f", FileBounds(None, None, None, None)))) == []
+    assert list(reader.readable(LoggedFile("f", 0, FileBounds(None, None, None, None)))) == []
