@@ -271,7 +271,7 @@ def test_a_damaged_log_is_not_taken_for_one_that_was_cut(kept: KeptTable) -> Non
             segment.unlink()
     put_bytes(kept.store / "commitlog" / f"{last - last % 2000:020d}", damaged % 2000 + 4, b"\x55")
     before = kept.found()
-    with pytest.raises(OutputError, match=rf"last record still stands .* '--from {damaged}' removes"):
+    with pytest.raises(OutputError, match=rf"table's last record is after that, .* '--from {damaged}' removes"):
         kept.repair()
     assert kept.found() == before
     kept.repair(start=damaged)
