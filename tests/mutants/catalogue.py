@@ -1603,4 +1603,41 @@ MUTANTS = (
         "",
         "unit/streaming/verify/test_verify_stores.py::test_an_empty_queue_of_the_wrong_kind",
     ),
+    # --- the ledger of consumption
+    _mutant(
+        "a move is after the last look, not after the last file",
+        "streaming/config/consumer_offsets.py",
+        "        return Seen(offsets, min(written, changed, now) - _WRITTEN_WITHIN_MS, changed + _TICK_MS)\n",
+        "        return Seen(offsets, now, changed + _TICK_MS)\n",
+        "unit/streaming/tail/test_consumption.py::"
+        "test_a_move_is_after_the_last_file_with_the_old_offset_and_not_after_the_last_look",
+    ),
+    _mutant(
+        "half a file of offsets is a move",
+        "streaming/config/consumer_offsets.py",
+        'if begin is None or b"\\\\" in data or data.count(b"{") != data.count(b"}"):\n',
+        "if begin is None:\n",
+        "unit/streaming/tail/test_consumption.py",
+    ),
+    _mutant(
+        "a mark of rows that are gone is believed",
+        "streaming/tail/consumption.py",
+        'mark.get("version") == self._version:\n',
+        "mark:\n",
+        "unit/streaming/tail/test_consumption.py::test_a_mark_of_rows_that_are_gone_is_not_believed",
+    ),
+    _mutant(
+        "moves that wait are noted as written",
+        "streaming/tail/consumption.py",
+        "        if not self._waiting and self._version is not None:\n",
+        "        if self._version is not None:\n",
+        "unit/streaming/tail/test_consumption.py::test_a_crash_while_moves_wait_loses_no_time",
+    ),
+    _mutant(
+        "offsets at a time are those after a reset that may have come later",
+        "streaming/ask/offsets_at.py",
+        "CASE WHEN in_doubt.least < reached.offset_after THEN in_doubt.least ELSE reached.offset_after END",
+        "reached.offset_after",
+        "unit/streaming/ask/test_offsets.py::test_no_offset_is_ahead_of_what_was_seen_by_then",
+    ),
 )

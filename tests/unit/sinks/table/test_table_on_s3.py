@@ -16,8 +16,10 @@ from support.delta_rows import delta_table
 from support.kept_table import KeptTable
 from support.s3_server import BUCKET, S3Server, s3_server
 
-from reput.sinks.table import log, message_table
+from reput.sinks.table import consumption, log, message_table
 from reput.sinks.table import upkeep as upkeep_module
+from reput.sinks.table.consumption import FIRST_SEEN, PROGRESS, ConsumptionTable, Move
+from reput.sinks.table.file_list import FileList
 from reput.sinks.table.forget import ForgetRequest, Forgetting
 from reput.sinks.table.location import S3Location
 from reput.sinks.table.log import cleaning
@@ -204,3 +206,19 @@ def test_something_else_is_there(kept: KeptTable) -> None:
     table_storage(location(kept)).put("mine.txt", b"mine", durable=True)
     with pytest.raises(OutputError, match=r"is no Delta table, it holds mine\.txt"):
         kept.open()
+
+
+def test_the_ledger_of_consumption_is_beside_the_table(kept: KeptTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows are committed and merged, and say where the next start goes on."""
+    monkeypatch.setattr(consumption, "_MERGED_AT", 2)
+    monkeypatch.setattr(consumption, "_LOOKED_AT_EVERY", 2)
+    for number in range(4):
+        ledger = ConsumptionTable(location(kept), "broker-a", 1000)
+        before, kind = (None, FIRST_SEEN) if number == 0 else (number - 1, PROGRESS)
+        ledger.append(
+            [Move("billing", "orders", 0, before, number, None if before is None else number, number + 1, kind)], number
+        )
+        ledger.tidy()
+    assert ledger.version == 3
+    assert ledger.state() == ({("billing", "orders"): {0: 3}}, 3)
+    assert FileList(ledger.path).files().num_rows < 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 import time
@@ -225,6 +226,49 @@ def test_after_a_crash_between_commit_and_mark_the_interval_is_longer_and_true(b
     rows = broker.rows()
     assert [row["offset_after"] for row in rows] == [10, 20, 30]
     assert rows[2]["seen_before"] == rows[1]["seen_before"]
+
+
+def test_a_move_is_after_the_last_file_with_the_old_offset_and_not_after_the_last_look(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker may have got the new offset right after it wrote the file."""
+    monkeypatch.setattr(consumer_offsets, "_WRITTEN_WITHIN_MS", 0)
+    broker.write({"orders@billing": {0: 10}})
+    written = now_ms()
+    time.sleep(0.1)
+    broker.watch.look()
+    broker.watch.look()
+    broker.write({"orders@billing": {0: 20}})
+    broker.watch.look()
+    assert milliseconds_of(broker.rows()[1]["seen_before"]) <= written
+
+
+def test_a_mark_of_rows_that_are_gone_is_not_believed(broker: Broker) -> None:
+    """As after a RESTORE of the table."""
+    broker.write({"orders@billing": {0: 10}})
+    broker.watch.look()
+    mark = broker.output / "reput" / consumption.MARK
+    said = json.loads(mark.read_bytes())
+    mark.write_text(json.dumps(said | {"version": said["version"] + 5, "seen_ms": said["seen_ms"] + 500}))
+    broker.write({"orders@billing": {0: 20}})
+    broker.start().look()
+    assert broker.rows()[1]["seen_before"] is None  # unknown
+
+
+def test_a_crash_while_moves_wait_loses_no_time(broker: Broker) -> None:
+    """What was seen and not written is found again, after the last time that the ledger has."""
+    watch = broker.start(trigger_ms=3_600_000)
+    broker.write({"orders@billing": {0: 10}})
+    watch.look()
+    before = now_ms()
+    time.sleep(1.2)  # longer than the time that a broker takes to write
+    broker.write({"orders@billing": {0: 20}})
+    watch.look()
+    broker.write({"orders@billing": {0: 20}})
+    broker.start().look()
+    rows = broker.rows()
+    assert [row["offset_after"] for row in rows] == [10, 20]
+    assert milliseconds_of(rows[1]["seen_before"]) <= before
 
 
 @pytest.mark.parametrize("is_committed", [False, True])
