@@ -331,7 +331,7 @@ def relations_of(
         if name == QUARANTINE:
             found[name] = _quarantine(quarantine_table_path(table), note)
         elif name == CONSUMPTION:
-            found[name] = _consumption(consumption_table_path(table), values, note)
+            found[name] = _consumption(table, values, note)
         elif config is None:
             raise OptionError(f"{question.name} reads {name}, which is {STORE_RELATIONS[name].meaning}: --store wanted")
         else:
@@ -357,7 +357,8 @@ def _quarantine(path: TableLocation, note: Callable[[str], object]) -> pa.Table:
         return pa.Table.from_batches(batches, schema)
 
 
-def _consumption(path: TableLocation, values: Mapping[str, Any], note: Callable[[str], object]) -> pa.Table:
+def _consumption(table: TableLocation, values: Mapping[str, Any], note: Callable[[str], object]) -> pa.Table:
+    path = consumption_table_path(table)
     try:
         check_table(path)
     except OutputError as error:
@@ -365,6 +366,8 @@ def _consumption(path: TableLocation, values: Mapping[str, Any], note: Callable[
         return CONSUMPTION_SCHEMA.empty_table()
     wanted = {"consumer_group": values.get("group"), "topic": values.get("topic"), "broker": values.get("broker")}
     tests = [f"{name} = {text_literal(str(text))}" for name, text in wanted.items() if text is not None]
+    if values.get("key") is not None:
+        tests.append(f"topic IN ({', '.join(map(text_literal, _topics_of(table, str(values['key']))))})")
     # The last row of a broker says until when its groups were watched.
     last = "seen_after = (SELECT max(seen_after) FROM messages AS each WHERE each.broker = messages.broker)"
     where = f"WHERE ({' AND '.join(tests)}) OR {last}" if tests else ""
@@ -372,6 +375,14 @@ def _consumption(path: TableLocation, values: Mapping[str, Any], note: Callable[
     with duckdb_query(path, f"SELECT {columns} FROM messages {where}") as rows:  # noqa: S608  literals
         schema, batches = rows.batches()
         return pa.Table.from_batches(batches, schema)
+
+
+def _topics_of(table: TableLocation, key: str) -> list[str]:
+    """The topics of the messages with a key, a unique key or a message id; one text at least, which may be empty."""
+    text, of = text_literal(key), "SELECT topic FROM messages WHERE"
+    parts = f"{of} array_contains(keys, {text}) UNION {of} uniq_key = {text} UNION {of} msg_id = {text}"
+    with duckdb_query(table, parts) as rows:
+        return ["", *(str(topic) for (topic,) in rows.rows())]
 
 
 def broker_of(table: TableLocation, config: PipelineConfig) -> str:
