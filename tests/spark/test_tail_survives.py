@@ -37,7 +37,7 @@ LIMIT_SECONDS = 120
 RATE = 100.0
 _POOL = "tokio-rt-worker"
 _BEGINS = re.compile(r"WARNING (logic|table) waits \d+ s and is opened again \(attempt 1, since 0 s\): (.*)")
-_GOES_ON = re.compile(r"INFO (logic|table) goes on after \d+ s")
+_TURNS = re.compile(r"(?:WARNING|INFO) (logic|table) (waits|goes on after) \d+ s")
 
 
 # --- one process, many faults --------------------------------------------------------------------------------
@@ -75,17 +75,21 @@ class Stage:
         """What the tail said by this pattern since the last fault began."""
         return [tuple(found.groups()) for found in pattern.finditer(self.tail.said.read_text()[self._seen :])]
 
+    def nobody_waits(self) -> bool:
+        """Whether each query that ever waited has gone on since."""
+        return "waits" not in dict(_TURNS.findall(self.tail.said.read_text())).values()
+
     def wait(self, done: Callable[[], bool]) -> None:
         self.tail.wait(done, LIMIT_SECONDS)
 
     @contextmanager
     def fault(self, who: set[str], words: str) -> Iterator[None]:
-        """A fault: in its course `who` begins to wait for what `words` says; then all go on, and that was told once."""
+        """A fault: in its course `who` begins to wait for what `words` says, once each; then all go on."""
         self._seen = len(self.tail.said.read_text())
         before = self.tail.end_offset()
         yield
         self.wait(lambda: {query for query, _ in self.lines(_BEGINS)} >= who)
-        self.wait(lambda: len(self.lines(_GOES_ON)) == len(self.lines(_BEGINS)))
+        self.wait(self.nobody_waits)
         self.tail.wait_beyond(before)
         begun = self.lines(_BEGINS)
         assert sorted(query for query, _ in begun) == sorted(who), self.tail.last_words()
@@ -198,7 +202,7 @@ def processes_die(stage: Stage, deaths: int) -> None:
     # One of those that tell Spark where the log ends.
     os.kill(stage.tail.children("-m pyspark.sql.streaming.python_streaming_source_runner")[-1], signal.SIGKILL)
     stage.tail.wait_beyond(before)  # Spark may have made it good by itself
-    stage.wait(lambda: len(stage.lines(_GOES_ON)) == len(stage.lines(_BEGINS)))
+    stage.wait(stage.nobody_waits)
     counts = [held(stage.tail.process.pid)]
     for _ in range(deaths):
         with stage.fault({"logic", "table"}, "Spark's Java process was killed by SIGKILL"):
