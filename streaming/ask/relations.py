@@ -28,6 +28,7 @@ from reput.source.log.store_layout import is_file_name
 from reput.source.record.message_decoder import Message
 from reput.source.record.message_origin import OP_TOPIC
 from reput.streaming.ask.question import Question
+from reput.streaming.config.consumer_offsets import consumer_of, number_of, text_of
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.config.settings import DEFAULT_BROKER
 from reput.streaming.output.paths import check_table
@@ -40,7 +41,6 @@ from reput.streaming.sql.result import Relations
 # What a broker keeps of topics and consumers in its store's ``config/``, as rows.
 
 _CONFIG: Final = "config"
-_LONG_MAX: Final = 2**63 - 1
 
 
 def consumer_offsets(store: Path, *, enable_lmq: bool = False) -> Iterator[tuple[str, str, int, int]]:
@@ -60,26 +60,20 @@ def consumer_offsets(store: Path, *, enable_lmq: bool = False) -> Iterator[tuple
         enable_lmq = _is_there(of_lmq)
     path = of_lmq if enable_lmq else plain
     for name, offsets in _table(path, "offsetTable").items():
-        if (consumer := _topic_and_group(name)) is None:
+        if (consumer := consumer_of(name)) is None:
             continue
         if not isinstance(offsets, dict):
             raise _foreign(path, f"{name!r} has no offsets")
-        topic, group = consumer
         for queue_id, offset in offsets.items():
-            yield group, topic, _number(path, queue_id), _number(path, offset)
+            yield *consumer, _number(path, queue_id), _number(path, offset)
     # A light queue is one, of number 0.
     for name, offset in _table(path, "lmqOffsetTable").items() if enable_lmq else ():
-        if (consumer := _topic_and_group(name)) is not None:
-            yield consumer[1], consumer[0], 0, _number(path, offset)
+        if (consumer := consumer_of(name)) is not None:
+            yield *consumer, 0, _number(path, offset)
 
 
 def _is_there(path: Path) -> bool:
     return path.exists() or backup_of(path).exists()
-
-
-def _topic_and_group(name: str) -> tuple[str, str] | None:
-    topic, _, group = name.partition("@")
-    return (_text(topic), _text(group)) if topic and group and "@" not in group else None
 
 
 def topic_configs(store: Path) -> Iterator[tuple[str, int, int, int]]:
@@ -90,13 +84,13 @@ def topic_configs(store: Path) -> Iterator[tuple[str, int, int, int]]:
             raise _foreign(path, f"{topic!r} has no configuration")
         numbers = (_number(path, config.get(name, 0)) for name in ("readQueueNums", "writeQueueNums", "perm"))
         read_queues, write_queues, permission = numbers
-        yield _text(topic), read_queues, write_queues, permission
+        yield text_of(topic), read_queues, write_queues, permission
 
 
 def subscription_groups(store: Path) -> Iterator[tuple[str]]:
     """The consumer groups of ``subscriptionGroup.json``; errors as in `consumer_offsets`."""
     for group in _table(store / _CONFIG / "subscriptionGroup.json", "subscriptionGroupTable"):
-        yield (_text(group),)
+        yield (text_of(group),)
 
 
 def _table(path: Path, name: str) -> dict[str, Any]:
@@ -116,17 +110,9 @@ def _table(path: Path, name: str) -> dict[str, Any]:
 
 def _number(path: Path, value: object) -> int:
     try:
-        number = int(value) if isinstance(value, str | int) else None
-    except ValueError:
-        number = None
-    if number is None or abs(number) > _LONG_MAX:
-        raise _foreign(path, f"{value!r} is no number of a queue or an offset")
-    return number
-
-
-def _text(text: str) -> str:
-    """The text as Arrow takes it: half a surrogate pair, which JSON can have, is written out."""
-    return text.encode(errors="backslashreplace").decode()
+        return number_of(value)
+    except ValueError as error:
+        raise _foreign(path, str(error)) from None
 
 
 def _foreign(path: Path, what: str) -> StoreError:

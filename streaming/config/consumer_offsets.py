@@ -147,8 +147,8 @@ class ConsumerOffsetsWatch:
         offsets = self._of_value(found)
         if self._with_lmq:
             for name, offset in _table_of(found, _LMQ_TABLE).items():
-                if (consumer := _consumer(name)) is not None:
-                    offsets.setdefault(consumer, {})[0] = _number(offset)
+                if (consumer := consumer_of(name)) is not None:
+                    offsets.setdefault(consumer, {})[0] = number_of(offset)
         return offsets
 
     def _of_value(self, value: Any) -> GroupOffsets:
@@ -212,11 +212,11 @@ def offsets_of(table: dict[str, Any]) -> GroupOffsets:
     """
     found: GroupOffsets = {}
     for name, offsets in table.items():
-        if (consumer := _consumer(name)) is None:
+        if (consumer := consumer_of(name)) is None:
             continue
         if not isinstance(offsets, dict):
             raise TypeError(f"{shown(name)} has no offsets")
-        found[consumer] = {_number(queue_id): _number(offset) for queue_id, offset in offsets.items()}
+        found[consumer] = {number_of(queue_id): number_of(offset) for queue_id, offset in offsets.items()}
     return found
 
 
@@ -227,20 +227,22 @@ def _table_of(value: Any, name: str) -> dict[str, Any]:
     return found
 
 
-def _consumer(name: str) -> tuple[str, str] | None:
+def consumer_of(name: str) -> tuple[str, str] | None:
+    """Group and topic of ``TOPIC@GROUP``; None for another name, which is no group's (``ConsumerOffsetManager``)."""
     topic, _, group = name.partition("@")
-    return (_text(group), _text(topic)) if topic and group and "@" not in group else None
+    return (text_of(group), text_of(topic)) if topic and group and "@" not in group else None
 
 
-def _text(text: str) -> str:
+def text_of(text: str) -> str:
     """The text as Arrow takes it: half a surrogate pair, which JSON can have, is written out."""
     return text.encode(errors="backslashreplace").decode()
 
 
-def _number(value: object) -> int:
+def number_of(value: object) -> int:
+    """The number of a queue, or an offset, as a broker writes it; raises ValueError for anything else."""
     number = int(value) if isinstance(value, str | int) else None
     if number is None or abs(number) > _LONG_MAX:
-        raise ValueError(f"{str(value)[:40]} is no number of a queue or an offset")
+        raise ValueError(f"{str(value)[:40]!r} is no number of a queue or an offset")
     return number
 
 
