@@ -135,6 +135,8 @@ def _answer(
     def check_names() -> None:
         _check_names(question, asking, values, store, relations)
 
+    if question.name == _CONSUMED:
+        _check_group(question, asking, values, store, relations)
     with asking.ask(statement, relations) as asked:
         result = AnsweredResult(asked, check_names)
         if not wish.plans:
@@ -160,30 +162,45 @@ def _check_names(
     relations: Relations,
 ) -> None:
     """Raise UnknownNameError if the answer is empty because a name is unknown, or a group has no offsets."""
-    from reput.streaming.ask.known_names import (  # noqa: PLC0415
-        BROKER,
-        GROUP,
-        TOPIC,
-        add_consumption,
-        check_offsets,
-        known_names,
-    )
+    from reput.streaming.ask.known_names import BROKER, GROUP, TOPIC, check_offsets  # noqa: PLC0415  not for --help
 
     given = {name: values.get(name) for name in (BROKER, TOPIC, GROUP)}
     if question.name == _CONSUMED:  # each message has a row
-        words = f"no message of the table has the key or id {shown(str(values['key']))} in that time"
+        when = "" if values.get("since") is None and values.get("until") is None else " in that time"
+        words = f"no message of the table has the key or id {shown(str(values['key']))}{when}"
         raise UnknownNameError(f"nothing found: {words}")
     if not any(given.values()):
         return
+    _check_known(question, asking, given, store)
+    if _CONSUMER_OFFSETS in question.reads:
+        check_offsets(relations[_CONSUMER_OFFSETS], given)
+
+
+def _check_group(
+    question: Question,
+    asking: Asking,
+    values: Mapping[str, Any],
+    store: PipelineConfig | None,
+    relations: Relations,
+) -> None:
+    """Raise UnknownNameError for a group that nobody knows: `consumed` would have a row for it."""
+    from reput.streaming.ask.known_names import GROUP  # noqa: PLC0415  not for --help
+
+    group, groups = values.get(GROUP), relations[_CONSUMPTION]["consumer_group"].unique().to_pylist()
+    if group is not None and groups and group not in groups:
+        _check_known(question, asking, {GROUP: group}, store)
+
+
+def _check_known(question: Question, asking: Asking, given: Mapping[str, Any], store: PipelineConfig | None) -> None:
+    from reput.streaming.ask.known_names import GROUP, add_consumption, known_names  # noqa: PLC0415  not for --help
+
     advice = (
         "the table only names groups that sent messages back; give --store to look in the broker's configuration, too"
     )
     known = known_names(asking.table, store, at=asking.version)
     if _CONSUMPTION in question.reads:
         add_consumption(known, asking.table)
-    known.check(given, advice if store is None and given[GROUP] else None)
-    if _CONSUMER_OFFSETS in question.reads:
-        check_offsets(relations[_CONSUMER_OFFSETS], given)
+    known.check(given, advice if store is None and given.get(GROUP) else None)
 
 
 def _relations(

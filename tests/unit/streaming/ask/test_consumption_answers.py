@@ -107,8 +107,15 @@ def test_each_group_is_told_with_its_evidence(story: Story) -> None:
 def test_a_group_without_an_offset_is_unknown_and_not_waiting(story: Story) -> None:
     assert states(story.ask("consumed", "--key", story.key, "--group", "ghost")) == [("ghost", "unknown", None)]
     assert states(story.ask("consumed", "--key", story.key)) == [(None, "unknown", None)]
-    story.tell(("billing", None, 1, None, 1, FIRST_SEEN))
+    story.tell(("ghost", None, 1, None, 1, FIRST_SEEN), queue_id=77)
     assert states(story.ask("consumed", "--key", story.key, "--group", "ghost")) == [("ghost", "unknown", None)]
+
+
+def test_a_group_that_nobody_knows_is_said_to_be_unknown(story: Story) -> None:
+    story.tell(("billing", None, 1, None, 1, FIRST_SEEN))
+    result = invoke(["ask", "consumed", "--table", str(story.table), "--key", story.key, "--group", "biling"])
+    assert (result.exit_code, result.stdout) == (UNKNOWN_NAME, "")
+    assert "is billing meant?" in result.stderr
 
 
 def test_a_message_is_not_passed_before_it_was_stored(story: Story) -> None:
@@ -120,7 +127,10 @@ def test_a_message_is_not_passed_before_it_was_stored(story: Story) -> None:
 def test_an_unknown_key_is_said_to_be_unknown(story: Story) -> None:
     result = invoke(["ask", "consumed", "--table", str(story.table), "--key", "no-such-key"])
     assert (result.exit_code, result.stdout) == (UNKNOWN_NAME, "")
-    assert "no-such-key" in result.stderr
+    assert result.stderr.endswith("has the key or id no-such-key\n")
+    result = invoke(["ask", "consumed", "--table", str(story.table), "--key", story.key, "--until", "1000"])
+    assert (result.exit_code, result.stdout) == (UNKNOWN_NAME, "")
+    assert result.stderr.endswith(" in that time\n")
 
 
 def test_progress_and_resets(story: Story) -> None:
