@@ -183,7 +183,7 @@ def _check_group(
     store: PipelineConfig | None,
     relations: Relations,
 ) -> None:
-    """Raise UnknownNameError for a group that nobody knows: `consumed` would have a row for it."""
+    """Raise UnknownNameError if the group of `consumed` is unknown: its answer would still have a row for the group."""
     from reput.streaming.ask.known_names import GROUP  # noqa: PLC0415  not for --help
 
     group, groups = values.get(GROUP), relations[_CONSUMPTION]["consumer_group"].unique().to_pylist()
