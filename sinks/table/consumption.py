@@ -5,15 +5,13 @@ The ledger is its own record of how far it is: the last row of each queue says w
 
 from __future__ import annotations
 
-import json
-import uuid
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any, Final, NamedTuple, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from reput.sinks.table.columns import CONSUMPTION_COMMENTS, CONSUMPTION_SCHEMA, commented
 from reput.sinks.table.data_file import DataFile, LoggedAdd, live_batches
@@ -127,7 +125,11 @@ class ConsumptionTable:
         """Add rows in one commit, with transaction `version`; raises what ``DeltaTable.append`` raises."""
         delta = self._open(creates=True)
         assert delta is not None
-        delta.append([self._data_file(delta, _rows(moves, self._broker))], app_id=self._app_id, version=version)
+        delta.append(
+            [DataFile.of_rows(delta.storage, _rows(moves, self._broker), _STATISTICS_COLUMNS)],
+            app_id=self._app_id,
+            version=version,
+        )
 
     def tidy(self) -> None:
         """After some commits, merge small files if there are many, and remove what no kept version needs.
@@ -146,8 +148,7 @@ class ConsumptionTable:
             return
         with output_errors(f"{self.path}: cannot read the ledger's rows", self.path):
             rows = pa.concat_tables([self._read(delta, file) for file in small])
-        merged = self._data_file(delta, rows.sort_by("seen_after"))
-
+        merged = DataFile.of_rows(delta.storage, rows.sort_by("seen_after"), _STATISTICS_COLUMNS)
         if delta.rewrite([file.path for file in small], [merged], 0, 1, {"broker": self._broker, **_NOTE}):
             clean_log(self.path, delta.version, self._versions_kept)
 
@@ -166,9 +167,7 @@ class ConsumptionTable:
         return delta.files_of(self._broker)
 
     def _is_small(self, file: LoggedAdd) -> bool:
-        known = json.loads(file.action.get("stats") or "{}")
-        brokers = {(known.get(bound) or {}).get("broker") for bound in ("minValues", "maxValues")}
-        return not file.has_vector and brokers == {self._broker} and file.action["size"] < _LARGE_BYTES
+        return not file.has_vector and file.bounds.brokers == (self._broker,) * 2 and file.size_bytes < _LARGE_BYTES
 
     def _read(self, delta: DeltaTable, file: LoggedAdd) -> pa.Table:
         batches = live_batches(delta.storage, file, CONSUMPTION_SCHEMA.names)
@@ -179,28 +178,13 @@ class ConsumptionTable:
             rows = self._read(delta, file)
         return _last_of_each(rows.filter(pc.equal(rows["broker"], self._broker)))
 
-    def _data_file(self, delta: DeltaTable, rows: pa.Table) -> DataFile:
-        buffer = pa.BufferOutputStream()
-        pq.write_table(rows, buffer, compression="zstd")
-        bounds = {name: pc.min_max(rows[name]).as_py() for name in _STATISTICS_COLUMNS}
-        statistics = {
-            "numRecords": rows.num_rows,
-            "minValues": {name: _bound(each["min"]) for name, each in bounds.items()},
-            "maxValues": {name: _bound(each["max"]) for name, each in bounds.items()},
-            "nullCount": dict.fromkeys(bounds, 0),
-        }
-        name = f"part-{uuid.uuid4()}.zstd.parquet"
-        return DataFile.put(delta.storage, name, buffer.getvalue(), json.dumps(statistics))
-
 
 _EMPTY: Final = CONSUMPTION_SCHEMA.empty_table()
 
 
 def _last_of_each(rows: pa.Table) -> pa.Table:
     """The last row of each queue of each group; rows of one time stay in their order."""
-    numbered = rows.append_column("number", pa.array(range(rows.num_rows), pa.int64()))
-    ordered = numbered.sort_by([("seen_after", "ascending"), ("number", "ascending")])
-    ordered = ordered.drop_columns("number").append_column("number", pa.array(range(rows.num_rows), pa.int64()))
+    ordered = rows.sort_by("seen_after").append_column("number", pa.array(np.arange(rows.num_rows)))
     last = ordered.group_by([*_KEY]).aggregate([("number", "max")])["number_max"]
     return ordered.take(last).drop_columns("number")
 
@@ -217,9 +201,3 @@ def _rows(moves: Sequence[Move], broker: str) -> pa.Table:
 def milliseconds_of(moment: datetime) -> int:
     """A time of the ledger as milliseconds since 1970 UTC."""
     return (moment - _EPOCH) // timedelta(milliseconds=1)
-
-
-def _bound(value: Any) -> Any:
-    if not isinstance(value, datetime):
-        return value
-    return value.astimezone(timezone.utc).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"

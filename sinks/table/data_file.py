@@ -219,9 +219,42 @@ class DataFile:
         return cls.new(name, data.size, statistics_json)
 
     @classmethod
+    def of_rows(cls, storage: TableStorage, rows: pa.Table, columns: Sequence[str]) -> DataFile:
+        """Write rows into a new file, with statistics of some `columns`; raises OutputError if it cannot be written."""
+        buffer = pa.BufferOutputStream()
+        pq.write_table(rows, buffer, compression="zstd")
+        bounds = {name: pc.min_max(rows[name]).as_py() for name in columns}
+        statistics_json = delta_statistics(
+            rows.num_rows,
+            {name: each["min"] for name, each in bounds.items()},
+            {name: each["max"] for name, each in bounds.items()},
+            {name: rows[name].null_count for name in columns},
+        )
+        return cls.put(storage, f"part-{uuid.uuid4()}.zstd.parquet", buffer.getvalue(), statistics_json)
+
+    @classmethod
     def new(cls, name: str, size_bytes: int, statistics_json: str) -> DataFile:
         """A file that was written just now."""
         return cls(name, size_bytes, time.time_ns() // 1_000_000, statistics_json)
+
+
+def delta_statistics(rows: int, least: Mapping[str, Any], greatest: Mapping[str, Any], nulls: Mapping[str, int]) -> str:
+    """Statistics of a file as Delta's log has them; times are of UTC."""
+    return json.dumps(
+        {
+            "numRecords": rows,
+            "minValues": {name: _json_value(value) for name, value in least.items()},
+            "maxValues": {name: _json_value(value) for name, value in greatest.items()},
+            "nullCount": nulls,
+        }
+    )
+
+
+def _json_value(value: Any) -> Any:
+    # Whole milliseconds, as stored; readers add one to a maximum. isoformat pads early years, strftime does not.
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+    return value
 
 
 #: A file with half of these is not merged with others.

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -17,7 +15,7 @@ import pyarrow.compute as pc
 from reput.sinks.dispatch.batch import RESULT_FIELDS, last_record_of
 from reput.sinks.parquet.parquet_file import ParquetFile
 from reput.sinks.table.columns import BODY_SCHEMA
-from reput.sinks.table.data_file import DataFile
+from reput.sinks.table.data_file import DataFile, delta_statistics
 from reput.sinks.table.forgotten_rows import NONE_FORGOTTEN, ForgottenRows
 from reput.sinks.table.storage import TableStorage
 from reput.source.errors import CorruptRecordError
@@ -302,18 +300,4 @@ class FileStatistics:
 
     def to_json(self) -> str:
         """The statistics as Delta keeps them."""
-        return json.dumps(
-            {
-                "numRecords": self.rows,
-                "minValues": {name: _json_value(value) for name, value in self._least.items()},
-                "maxValues": {name: _json_value(value) for name, value in self._greatest.items()},
-                "nullCount": self._nulls,
-            }
-        )
-
-
-def _json_value(value: Any) -> Any:
-    # Whole milliseconds, as stored; readers add one to a maximum. isoformat pads early years, strftime does not.
-    if isinstance(value, datetime):
-        return value.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
-    return value
+        return delta_statistics(self.rows, self._least, self._greatest, self._nulls)

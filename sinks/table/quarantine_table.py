@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import uuid
 from collections.abc import Sequence
 from dataclasses import asdict
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from reput.sinks.quarantine import QuarantinedRange
 from reput.sinks.table.columns import QUARANTINE_COMMENTS, QUARANTINE_SCHEMA, commented
@@ -95,14 +92,4 @@ class QuarantineTable:
 
     def _data_file(self, lines: Sequence[QuarantinedRange]) -> DataFile:
         table = pa.Table.from_pylist([asdict(line) for line in lines], QUARANTINE_SCHEMA)
-        buffer = pa.BufferOutputStream()
-        pq.write_table(table, buffer, compression="zstd")
-        name = f"part-{uuid.uuid4()}.zstd.parquet"
-        columns = {column: table[column].to_pylist() for column in _STATISTICS_COLUMNS}
-        statistics = {
-            "numRecords": table.num_rows,
-            "minValues": {column: min(values) for column, values in columns.items()},
-            "maxValues": {column: max(values) for column, values in columns.items()},
-            "nullCount": dict.fromkeys(columns, 0),
-        }
-        return DataFile.put(self._delta.storage, name, buffer.getvalue(), json.dumps(statistics))
+        return DataFile.of_rows(self._delta.storage, table, _STATISTICS_COLUMNS)

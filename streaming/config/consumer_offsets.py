@@ -12,15 +12,15 @@ import re
 import struct
 import time
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from reput.sinks.files.config_manager import backup_of, is_rocksdb, json_of, load_config_file, read_rocksdb
 from reput.source.errors import StoreError
 from reput.source.options import shown
 from reput.streaming.config.settings import CONFIG_MANAGER_V1, CONFIG_MANAGER_V2, Settings
 
-#: Group and topic, and the offset of each queue.
-GroupOffsets: TypeAlias = dict[tuple[str, str], dict[int, int]]
+if TYPE_CHECKING:
+    from reput.sinks.table.consumption import Offsets
 
 CONSUMER_OFFSETS: Final = "consumerOffset.json"
 LMQ_CONSUMER_OFFSETS: Final = "lmqConsumerOffset.json"
@@ -46,7 +46,7 @@ _log = logging.getLogger("reput")
 class Seen(NamedTuple):
     """All offsets as they were at one time, between `least_ms` (None is unknown) and `most_ms`, since 1970 UTC."""
 
-    offsets: GroupOffsets
+    offsets: Offsets
     least_ms: int | None
     most_ms: int
 
@@ -139,7 +139,7 @@ class ConsumerOffsetsWatch:
         self._tell(bad, f"{path}: {what}")
         return None
 
-    def _decoded(self, data: bytes) -> GroupOffsets:
+    def _decoded(self, data: bytes) -> Offsets:
         quick = None if self._with_lmq else self._quick(data)
         if quick is not None:
             return quick
@@ -151,10 +151,10 @@ class ConsumerOffsetsWatch:
                     offsets.setdefault(consumer, {})[0] = number_of(offset)
         return offsets
 
-    def _of_value(self, value: Any) -> GroupOffsets:
+    def _of_value(self, value: Any) -> Offsets:
         return offsets_of(_table_of(value, _TABLE))
 
-    def _quick(self, data: bytes) -> GroupOffsets | None:
+    def _quick(self, data: bytes) -> Offsets | None:
         """The offsets of a whole file in the form that brokers write, of which only changed groups are read."""
         begin = _BEGIN.search(data)
         if begin is None or b"\\" in data or data.count(b"{") != data.count(b"}"):
@@ -189,7 +189,7 @@ class ConsumerOffsetsWatch:
         if stamps == self._stamp:
             return None
         written = max((mtime for _, _, mtime in stamps), default=0) // 1_000_000
-        offsets: GroupOffsets = {}
+        offsets: Offsets = {}
         for key, value in read_rocksdb(directory, _ROCKSDB_KEYS).items():
             group, topic, queue_id, offset = _rocksdb_row(directory, key, value)
             offsets.setdefault((group, topic), {})[queue_id] = offset
@@ -205,12 +205,12 @@ def _quick_group(topic: bytes, group: bytes, queues: bytes) -> tuple[tuple[str, 
     return (group.decode(errors="replace"), topic.decode(errors="replace")), offsets
 
 
-def offsets_of(table: dict[str, Any]) -> GroupOffsets:
+def offsets_of(table: dict[str, Any]) -> Offsets:
     """The offsets that an ``offsetTable`` has; raises ValueError or TypeError for one that no broker wrote.
 
     Names other than ``TOPIC@GROUP`` are no group's, as in ``ConsumerOffsetManager``.
     """
-    found: GroupOffsets = {}
+    found: Offsets = {}
     for name, offsets in table.items():
         if (consumer := consumer_of(name)) is None:
             continue
