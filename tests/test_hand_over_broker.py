@@ -2,7 +2,7 @@
 
 After `reput recover` or `reput rebuild` its start is that after a clean stop: no index file is removed, nothing is
 dispatched again, every message and key is there. Behind a killed tail it takes its careful way, and ends right as well.
-The short form starts each release once; the rest are slow.
+The short form starts 4.9.3 once; the rest are slow.
 """
 
 from __future__ import annotations
@@ -185,6 +185,7 @@ def test_a_killed_broker_owns_the_file_again(version: str, release: GetRelease, 
     shutil.rmtree(tmp_path / "broker")
 
 
+@slow  # `test_served_broker.py` shows it of each command; here the broker's log and files are looked at, too
 def test_light_queues_that_are_in_rocksdb_alone(release: GetRelease, tmp_path: Path) -> None:
     """A rebuild in place of a 5.5.0 store that lost queue files: each message is served, the light queue's too."""
     home = unpack("v5-double-write-lite", tmp_path)

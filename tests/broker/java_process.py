@@ -62,7 +62,8 @@ class JavaProcess:
         self.stderr = directory / "stderr"
         with self.stdout.open("ab") as out, self.stderr.open("ab") as err:
             self._popen = subprocess.Popen(
-                ["java", *ADD_OPENS, *command, "Guard", *main_class],
+                # RocksDB and netty leave libraries and keys in the directory for temporary files when they are killed.
+                ["java", *ADD_OPENS, f"-Djava.io.tmpdir={directory}", *command, "Guard", *main_class],
                 cwd=directory,
                 env={**os.environ, "LC_ALL": "C.UTF-8", **environment},
                 stdin=subprocess.PIPE,
