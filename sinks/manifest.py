@@ -14,8 +14,7 @@ from reput.sinks.files.store_path import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CON
 from reput.sinks.findings import Difference, Findings
 from reput.sinks.formats.index_file import index_file_size
 from reput.sinks.index.index_reader import entry_at, open_index_file
-from reput.source.errors import OptionError
-from reput.source.format_version import check_format
+from reput.source.errors import OptionError, check_format
 from reput.source.log.mapped_file_queue import open_for_reading
 from reput.source.printable import lines_of
 

@@ -17,8 +17,7 @@ from pathlib import Path
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import KeepsProgress, ProgressFile, SinkProgress
 from reput.sinks.files.store_path import quarantine_file
-from reput.source.errors import OutputError, SinkError
-from reput.source.format_version import FIRST, check_format
+from reput.source.errors import FIRST_FORMAT, OutputError, SinkError, check_format
 from reput.source.record.damage import DamagedRange
 
 #: The cause of a range that the log no longer has; other causes are names of ``Verdict`` and those of
@@ -186,7 +185,7 @@ def _encoded(line: QuarantinedRange) -> bytes:
 def _parsed(path: Path, line: bytes) -> QuarantinedRange:
     try:
         found = json.loads(line)
-        check_format(path, found.pop("version", FIRST), _VERSION, file=path)
+        check_format(path, found.pop("version", FIRST_FORMAT), _VERSION, file=path)
         return QuarantinedRange(**found)
     except (ValueError, TypeError, AttributeError) as error:
         raise OutputError(f"{path} holds a line that is none of reput's ({error}): {line[:80]!r}", file=path) from error

@@ -26,11 +26,9 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from reput.source.errors import DataLossError, OptionError, TransientError, reported_through_spark
-from reput.source.format_version import check_format
-from reput.source.log.file_sizes import log_ends_full, other_size, row_of
+from reput.source.errors import DataLossError, OptionError, TransientError, check_format, reported_through_spark
 from reput.source.log.offset_range import RANGE_SCHEMA, OffsetRange
-from reput.source.log.store_layout import given_commit_logs
+from reput.source.log.store_layout import given_commit_logs, log_ends_full, other_size, row_of
 from reput.source.options import LATEST, SourceOptions
 from reput.source.record.message_decoder import RecordFingerprint
 from reput.source.rows.message_schema import message_schema, spark_schema

@@ -10,8 +10,7 @@ from reput.sinks.formats.consume_queue import is_queued, put_entry, slot_of
 from reput.sinks.formats.index_file import key_count_max, put_keys
 from reput.source.kernels import property_kernels as pk
 from reput.source.kernels import record_kernels as rk
-from reput.source.kernels.byte_kernels import load_i32, load_i64, spans_equal
-from reput.source.kernels.compile import inlined, kernel
+from reput.source.kernels.byte_kernels import inlined, kernel, load_i32, load_i64, spans_equal
 from reput.source.record import message_format as fmt
 from reput.source.record.message_format import BORNHOST_V6_FLAG
 

@@ -10,8 +10,7 @@ from typing import Any
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_path import progress_file
-from reput.source.errors import SinkError
-from reput.source.format_version import check_format
+from reput.source.errors import SinkError, check_format
 from reput.source.record.message_decoder import RecordFingerprint
 
 __all__ = ["ProgressFile", "RecordFingerprint", "SinkProgress"]

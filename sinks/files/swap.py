@@ -18,8 +18,7 @@ from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.file_system import has_files
 from reput.sinks.files.own_files import DERIVED, foreign_paths, paths_to_replace
 from reput.sinks.files.store_path import REBUILD_OLD, REBUILD_ROOT, REBUILD_SWAP, RelativePath
-from reput.source.errors import GIVE_YES, OutputError, SinkError, UnexplainedError
-from reput.source.format_version import FIRST, check_format
+from reput.source.errors import FIRST_FORMAT, GIVE_YES, OutputError, SinkError, UnexplainedError, check_format
 from reput.source.printable import printable
 
 # From below the rebuild's root to below the output's root; a noted move also tells whether anything was made.
@@ -86,7 +85,7 @@ def finish_swap(files: DurableFiles) -> bool:
     try:
         noted = json.loads(note.read_bytes())
         if isinstance(noted, dict):  # a list is older than any version
-            check_format(note, noted.get("version", FIRST), _VERSION, file=note)
+            check_format(note, noted.get("version", FIRST_FORMAT), _VERSION, file=note)
         may_empty, listed = (False, noted) if isinstance(noted, list) else (bool(noted["may_empty"]), noted["moves"])
         moves = [(tuple(made), tuple(target), bool(is_new)) for made, target, is_new in listed]
     except (ValueError, TypeError, KeyError) as error:

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from reput.source.kernels.byte_kernels import WORD, load_bytes, store_i32, store_i64
-from reput.source.kernels.compile import inlined
+from reput.source.kernels.byte_kernels import WORD, inlined, load_bytes, store_i32, store_i64
 from reput.source.record.message_format import TRANSACTION_COMMIT_TYPE, TRANSACTION_MASK, TRANSACTION_NOT_TYPE
 
 ENTRY = np.dtype([("physical_offset", ">i8"), ("msg_size", ">i4"), ("tags_code", ">i8")])

@@ -11,8 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from reput.source.kernels.byte_kernels import find_byte, store_i32, store_i64
-from reput.source.kernels.compile import inlined, kernel
+from reput.source.kernels.byte_kernels import find_byte, inlined, kernel, store_i32, store_i64
 from reput.source.kernels.property_kernels import KEYS, TAGS, UNIQ_KEY, java_hash
 from reput.source.kernels.record_kernels import TOPIC, TOPIC_SIZE
 from reput.source.record.message_format import TRANSACTION_MASK, TRANSACTION_ROLLBACK_TYPE

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from reput.source.kernels.byte_kernels import WORD, copy_bytes, load_word, store_word
-from reput.source.kernels.compile import inlined, kernel
+from reput.source.kernels.byte_kernels import WORD, copy_bytes, inlined, kernel, load_word, store_word
 
 #: What DELTA_BINARY_PACKED has in a block and in a miniblock, in values; parquet-mr's and Arrow's sizes.
 DELTA_BLOCK, DELTA_MINIBLOCK = 128, 32

@@ -18,9 +18,8 @@ from reput.sinks.files.store_path import is_directory_name
 from reput.sinks.formats.consume_queue import is_pre_blank, is_written
 from reput.source.arrays import Int64s, leading
 from reput.source.errors import SinkError
-from reput.source.log.file_sizes import Row, last_bytes, row_of
 from reput.source.log.mapped_file_queue import open_for_reading, read_fully
-from reput.source.log.store_layout import file_name, is_file_name
+from reput.source.log.store_layout import Row, file_name, is_file_name, last_bytes, row_of
 
 Units = np.ndarray[Any, Any]
 

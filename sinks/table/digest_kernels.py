@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from reput.source.kernels.byte_kernels import WORD, load_bytes
-from reput.source.kernels.compile import inlined, kernel
+from reput.source.kernels.byte_kernels import WORD, inlined, kernel, load_bytes
 
 _FIRST, _SECOND, _THIRD = (np.uint64(value) for value in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 #: Stands for null, which adds nothing to a row's sum.

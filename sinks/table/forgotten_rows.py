@@ -19,8 +19,7 @@ import numpy as np
 
 from reput.sinks.table.storage import TableStorage
 from reput.source.arrays import Int64s
-from reput.source.errors import OutputError
-from reput.source.format_version import check_format
+from reput.source.errors import OutputError, check_format
 from reput.source.kernels.batch_decoder import RecordColumns
 from reput.source.printable import counted
 

@@ -26,7 +26,7 @@ from reput.sinks.table.location import TableLocation
 from reput.sinks.table.storage import table_storage
 from reput.source.arrays import Int64s
 from reput.source.errors import OutputError
-from reput.source.record.message_id import MessageId
+from reput.source.record.message_decoder import MessageId
 
 #: A row by its columns' names.
 Row = dict[str, Any]

@@ -14,8 +14,7 @@ import numpy as np
 from reput.source.arrays import Bools, Bytes, Int32s, Int64s
 from reput.source.kernels import property_kernels as pk
 from reput.source.kernels import record_kernels as rk
-from reput.source.kernels.byte_kernels import load_i32, load_i64
-from reput.source.kernels.compile import kernel
+from reput.source.kernels.byte_kernels import kernel, load_i32, load_i64
 from reput.source.record import message_format as fmt
 from reput.source.record.message_decoder import Message, Verdict, decode_message
 from reput.source.record.message_format import BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG

@@ -1,4 +1,4 @@
-"""Compiled kernels over bytes: integers, words of eight bytes, the search for a byte, comparison.
+"""How kernels are compiled, and those over bytes: integers, words of eight bytes, the search for a byte, comparison.
 
 numba checks no bounds: a caller compares with the bytes at hand before it loads, and nothing here reads a byte that
 it was not given. Indices are unsigned, since numba lets a signed one count from the end; with unsigned ones the
@@ -7,11 +7,27 @@ compiler makes one load, or one store, of all bytes of an integer.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numba import njit
 
-from reput.source.kernels.compile import inlined, kernel
+
+def kernel(function: Callable[..., Any]) -> Any:
+    """Compile a function of numbers and arrays that makes no array itself.
+
+    It counts no references, since its caller holds the arrays. Counting took more time than the work: each call of one
+    kernel by another costs two atomic operations an array. A kernel that makes an array fails to compile. Other
+    threads run Python meanwhile.
+    """
+    return njit(cache=True, nogil=True, _nrt=False)(function)
+
+
+def inlined(function: Callable[..., Any]) -> Any:
+    """Compile a small function as `kernel` does, as a part of the kernels that call it for every record or word."""
+    return njit(cache=True, nogil=True, _nrt=False, forceinline=True)(function)
+
 
 WORD = 8
 _ONES = 0x0101010101010101

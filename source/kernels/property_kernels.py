@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from reput.source.kernels.byte_kernels import WORD, find_byte, load_bytes, load_word, spans_equal
-from reput.source.kernels.compile import inlined, kernel
+from reput.source.kernels.byte_kernels import WORD, find_byte, inlined, kernel, load_bytes, load_word, spans_equal
 from reput.source.kernels.record_kernels import PROPERTIES, PROPERTIES_SIZE, TOPIC, TOPIC_SIZE
 from reput.source.record import message_properties as props
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from reput.source.kernels.byte_kernels import crc32, load_i16, load_i32, load_i64
-from reput.source.kernels.compile import kernel
+from reput.source.kernels.byte_kernels import crc32, kernel, load_i16, load_i32, load_i64
 from reput.source.record import dledger_entry as dle
 from reput.source.record import message_format as fmt
 from reput.source.record.message_decoder import Verdict

@@ -1,4 +1,12 @@
-"""One commitlog as the data source and the pipeline see it: its begin, its end, its identity."""
+"""One commitlog as the data source and the pipeline see it: its begin, its end, its identity, a message at an offset.
+
+The log is still the same one if it has the last record that a reader had. After an unclean stop a broker sets its write
+position back and writes other records over those that a reader already had (``MappedFileQueue#truncateDirtyFiles``). It
+clears no byte: a record may still stand whole at its offset, after the log's new end. So it counts only when its own
+bytes are as they were and the records before it lead to it. The first test is one small read, and enough as soon as the
+broker has written that far; the second reads the segment up to the record, and is made now and then
+(``LastRecordWatch``).
+"""
 
 from __future__ import annotations
 
@@ -6,25 +14,34 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from reput.source.errors import CommitLogRewoundError, DataLossError, ReputError, TransientError
-from reput.source.log import boundaries
-from reput.source.log.boundaries import Boundaries
-from reput.source.log.last_record import LastRecordWatch, find_record, is_led_to, last_record_before
-from reput.source.log.mapped_file_queue import MappedFileQueue, open_segment, read_head
-from reput.source.log.message_lookup import read_message
+from reput.source.kernels import record_kernels as rk
+from reput.source.log import range_reader
+from reput.source.log.mapped_file_queue import MappedFile, MappedFileQueue, SegmentListing, open_segment, read_head
 from reput.source.log.offset_range import OffsetRange
-from reput.source.log.range_reader import DecodeOptions
+from reput.source.log.range_reader import Boundaries, DecodeOptions, no_good_record, scan_windows, store_timestamp_at
 from reput.source.log.reput_end_offset import ReputEnd, ReputEndFinder, begins_with_record
-from reput.source.log.segment_listing import SegmentListing
+from reput.source.log.segment_scan import read_record_bytes
 from reput.source.options import EARLIEST, LATEST, SourceOptions
-from reput.source.record.message_decoder import Message, RecordFingerprint, Verdict
+from reput.source.record.damage import STOP
+from reput.source.record.dledger_entry import decode_entry
+from reput.source.record.message_decoder import (
+    FINGERPRINTED_BYTES,
+    Message,
+    RecordFingerprint,
+    Verdict,
+    decode_message,
+    fingerprint_of,
+)
+from reput.source.record.message_properties import DEFAULT_MESSAGE_DELAY_LEVEL, parse_delay_levels
 
 _log = logging.getLogger(__name__)
-
 # What a writer leaves for a moment at the end of a log; anything else there is worth a word.
 _QUIET_VERDICTS = (Verdict.EMPTY, Verdict.BLANK, Verdict.UNDERFLOW, Verdict.MESSAGE)
 
@@ -116,7 +133,7 @@ class LogReader:
                 end = self.settled_end(queue.min_offset)
                 self._begin = end
                 if timestamp is not None:
-                    self._begin = boundaries.find_timestamp(queue, end, timestamp, self._options.on_damage)
+                    self._begin = range_reader.find_timestamp(queue, end, timestamp, self._options.on_damage)
             return max(self._begin, queue.min_offset)
         if wanted == EARLIEST:
             return queue.min_offset
@@ -128,7 +145,7 @@ class LogReader:
                 raise DataLossError(gone, advice=advice, physical_offset=wanted)
             _log.warning("%s; beginning at the log's beginning", gone)
             return queue.min_offset
-        boundaries.check_begins_record(queue, wanted, self._options.on_damage)
+        range_reader.check_begins_record(queue, wanted, self._options.on_damage)
         return wanted
 
     def end(self, start: int) -> int:
@@ -194,12 +211,12 @@ class LogReader:
         if file is None:
             return offset
         begin = max(start, file.file_from_offset)
-        return boundaries.align_down(file, begin, offset, self._options.on_damage, self._boundaries)
+        return range_reader.align_down(file, begin, offset, self._options.on_damage, self._boundaries)
 
     def limit(self, start: int, end: int, bytes_max: int | None, messages_max: int | None) -> int:
         """The boundary up to `end` that is at most so many bytes and messages from `start`; always past one record."""
         on_damage = self._options.on_damage
-        return boundaries.limit(self.queue(), start, end, bytes_max, messages_max, on_damage, self._boundaries)
+        return range_reader.limit(self.queue(), start, end, bytes_max, messages_max, on_damage, self._boundaries)
 
     def split(self, start: int, end: int) -> Iterator[OffsetRange]:
         """The ranges of `[start, end)`: cut at segments, and into about `maxBytesPerPartition` bytes between records.
@@ -209,7 +226,7 @@ class LogReader:
         DataLossError
             A segment of the range has gone, and `failOnDataLoss` is on.
         """
-        return boundaries.split(
+        return range_reader.split(
             self.queue(),
             start,
             end,
@@ -229,7 +246,7 @@ class LogReader:
         """
         file = self.queue().find(offset)
         if file is None:
-            raise boundaries.no_file_with(offset)
+            raise range_reader.no_file_with(offset)
         position = offset - file.file_from_offset
         with open_segment(file) as descriptor:
             return file.path, position, os.pread(descriptor, size, position)
@@ -332,7 +349,7 @@ class LogReader:
         -1 where the log has no byte before `offset`.
         """
         file = self.queue().find(offset - 1) if offset > 0 else None
-        first = boundaries.first_store_timestamp(file) if file is not None else None
+        first = range_reader.first_store_timestamp(file) if file is not None else None
         if file is None or first is None:
             return {"fileFromOffset": -1, "firstStoreTimestamp": -1}
         return {"fileFromOffset": file.file_from_offset, "firstStoreTimestamp": first}
@@ -382,3 +399,256 @@ def rewound(
         advice=_WAY_OUT,
         physical_offset=known.offset,
     )
+
+
+# Following a segment's records takes a while, so an idle log is followed seldom enough to make that a small part of the
+# time, and more often when the file's time of change is another one. A file may change without that.
+_IDLE_S = 1.0
+_CHANGED_S, _CHANGED_FACTOR = 2.0, 20
+_UNCHANGED_S, _UNCHANGED_FACTOR = 10.0, 200
+
+
+def last_record_before(queue: MappedFileQueue, end: int, on_damage: str, known: Boundaries) -> RecordFingerprint | None:
+    """The last record of the segment that holds the byte before `end`; at `end`, a record may begin.
+
+    None when there is no such segment, or it has no record before `end`.
+    """
+    file = queue.find(end - 1)
+    if file is None:
+        return None
+    begin = end
+    while begin > file.file_from_offset:
+        begin = known.before(file.file_from_offset, begin - 1)
+        last = -1
+        for window in scan_windows(file, begin, end, DecodeOptions(on_damage=on_damage)):
+            known.note(window.end)
+            if len(window):
+                last = window.offset_of(-1)
+        if last >= 0:
+            return record_at(file, last + file.frame)
+    return None
+
+
+def record_at(file: MappedFile, offset: int) -> RecordFingerprint | None:
+    """The record whose first bytes stand at `offset` of the log, inside `file`; None when no record's do.
+
+    Raises
+    ------
+    DataLossError
+        The segment has gone.
+    """
+    head = read_head(file, FINGERPRINTED_BYTES, offset - file.file_from_offset)
+    return fingerprint_of(head, offset)
+
+
+def find_record(queue: MappedFileQueue, known: RecordFingerprint) -> RecordFingerprint | None:
+    """The record that the log has at the offset of `known`; `known` itself where its segment expired or is missing.
+
+    A segment counts as missing when there are some behind it: a broker that cuts its log leaves none there.
+    """
+    file = queue.find(known.offset)
+    if file is None:
+        return known if known.offset < queue.end_of_files else None
+    try:
+        return record_at(file, known.offset)
+    except DataLossError:
+        return known  # the next listing shows whether it expired
+
+
+def is_led_to(queue: MappedFileQueue, known: RecordFingerprint, begins: Iterable[int], on_damage: str) -> bool:
+    """Whether records follow each other to `known` from its segment's begin, or from one of the offsets `begins`.
+
+    Damage is passed over where `on_damage` says so, unless the record behind it was stored before the last one in front
+    of it: then the log was cut there, and old records stand behind its new end.
+    """
+    file = queue.find(known.offset)
+    if file is None:
+        return known.offset < queue.end_of_files
+    offset = known.offset - file.frame
+    allowed = {file.file_from_offset, *(begin for begin in begins if file.file_from_offset < begin <= offset)}
+    return any(_leads(file, begin, offset, on_damage) for begin in sorted(allowed))
+
+
+def _leads(file: MappedFile, begin: int, offset: int, on_damage: str) -> bool:
+    end, before, is_behind_damage = begin, None, False
+    for window in scan_windows(file, begin, offset, DecodeOptions(on_damage=on_damage)):
+        end = window.end
+        if len(window):
+            first, last = (store_timestamp_at(window.data, int(window.parts[row, rk.AT])) for row in (0, -1))
+            if is_behind_damage and before is not None and first < before:
+                return False
+            before, is_behind_damage = last, False
+        else:
+            is_behind_damage = is_behind_damage or window.end > window.start
+    if end != offset or not is_behind_damage or before is None:
+        return end == offset
+    record = record_at(file, offset + file.frame)
+    return record is not None and record.store_timestamp >= before
+
+
+@dataclass
+class _Watched:
+    """The record that is watched, how its segment looked when its records were followed, and when to do so again."""
+
+    record: RecordFingerprint
+    stamp: tuple[int, int] | None
+    is_followed: bool
+    look_at: float
+    look_anyhow_at: float
+
+
+class LastRecordWatch:
+    """Looks, cheaply and as often as it is asked, whether the last record is still the log's."""
+
+    def __init__(self, on_damage: str = STOP, clock: Callable[[], float] = time.monotonic) -> None:
+        """`on_damage` as in `is_led_to`; `clock` is monotonic, in seconds."""
+        self._on_damage = on_damage
+        self._clock = clock
+        self._watched: _Watched | None = None
+        self._found: RecordFingerprint | None = None
+        self._took = 0.0
+
+    def note_found(self, record: RecordFingerprint) -> None:
+        """Take note of a record that was just found by following the records that lead to it."""
+        self._found = record
+
+    def is_there(
+        self, queue: MappedFileQueue, known: RecordFingerprint, begins: Iterable[int], *, is_idle: bool
+    ) -> bool:
+        """Whether the log has `known`; the records that lead to it are followed at first, and while `is_idle`.
+
+        `begins` are the offsets where reading began: behind a damaged record nothing else leads to `known`.
+        """
+        if find_record(queue, known) != known:
+            return False
+        now, stamp = self._clock(), _stamp(queue.find(known.offset))
+        watched = self._watched
+        if watched is None and known != self._found:  # another process may have read as far, and any time ago
+            self._watched = watched = _Watched(known, None, False, now, now)
+        elif watched is None or watched.record != known:
+            # The log has gone on behind the record before: it was not cut until now.
+            anyhow_at = now + max(_UNCHANGED_S, _UNCHANGED_FACTOR * self._took)
+            self._watched = watched = _Watched(known, stamp, True, now + _IDLE_S, anyhow_at)
+        if watched.is_followed and (not is_idle or now < watched.look_at):
+            return True
+        if watched.is_followed and stamp == watched.stamp and now < watched.look_anyhow_at:
+            return True
+        found = is_led_to(queue, known, begins, self._on_damage)
+        ended = self._clock()
+        self._took = ended - now
+        watched.stamp, watched.is_followed = stamp, True
+        watched.look_at = ended + max(_CHANGED_S, _CHANGED_FACTOR * self._took)
+        watched.look_anyhow_at = ended + max(_UNCHANGED_S, _UNCHANGED_FACTOR * self._took)
+        return found
+
+
+def _stamp(file: MappedFile | None) -> tuple[int, int] | None:
+    if file is None:
+        return None
+    try:
+        status = os.stat(file.path)
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
+
+
+def read_message(file: MappedFile, offset: int, end: int, options: DecodeOptions) -> Message | Verdict:
+    """The message at `offset` of the log, inside `file`, or the verdict on what stands there.
+
+    A record that crosses `end` is UNDERFLOW.
+
+    Raises
+    ------
+    DataLossError
+        The segment has gone, or is shorter than it was.
+    StoreError, TransientError
+        The segment cannot be read; see ``read_error``.
+    """
+    start = offset - file.frame
+    if start < file.file_from_offset:  # inside the frame of the first record
+        return Verdict.BAD_PHYSICAL_OFFSET
+    decode = decode_entry if file.frame else decode_message
+    with open_segment(file, offset=offset) as descriptor:
+        data = read_record_bytes(descriptor, file, start, end)
+    verdict, message = decode(data.data, 0, start, file.end, check_crc=options.check_crc, delays_ms=options.delays_ms)
+    if message is not None:
+        return message
+    return Verdict.BAD_PHYSICAL_OFFSET if verdict is Verdict.UNDERFLOW and len(data) < end - start else verdict
+
+
+@dataclass(frozen=True)
+class Absence:
+    """Why there is no message at an offset: a short `reason` to count by, and the whole `detail`."""
+
+    offset: int
+    reason: str
+    detail: str
+
+
+class MessageLookup:
+    """Messages of one commitlog by physical offset, each judged as the replay judges it, body checksum included.
+
+    Parameters
+    ----------
+    paths
+        The commitlog's directories.
+    mapped_file_size
+        Bytes of a segment; None infers it.
+    dledger
+        Whether the log is DLedger's; offsets are the records', not their entries'.
+    delays_ms
+        Delay levels in milliseconds, level 1 first.
+
+    Raises
+    ------
+    StoreError
+        The directories hold no row of segments.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        *,
+        mapped_file_size: int | None = None,
+        dledger: bool = False,
+        delays_ms: tuple[int, ...] = parse_delay_levels(DEFAULT_MESSAGE_DELAY_LEVEL),
+    ) -> None:
+        self._queue = MappedFileQueue.load(paths, mapped_file_size, dledger=dledger)
+        self._options = DecodeOptions(check_crc=True, delays_ms=delays_ms)
+
+    @property
+    def min_offset(self) -> int:
+        """The first physical offset that the log still has; 0 without segments."""
+        return self._queue.min_offset
+
+    def find(self, offset: int) -> Message | Absence:
+        """The message that begins at `offset`, or why there is none.
+
+        It is stricter than the broker, which returns whatever stands there
+        (``DefaultMessageStore#lookMessageByOffset``): magic, lengths, the record's own physical offset and the body's
+        checksum must be right, and under DLedger the header of its entry.
+
+        Raises
+        ------
+        StoreError, TransientError
+            The segment is there and cannot be read; see ``read_error``.
+        """
+        file = self._queue.find(offset)
+        if file is None:
+            return self._outside(offset)
+        try:
+            found = read_message(file, offset, file.end, self._options)
+            if isinstance(found, Message):
+                return found
+            return Absence(offset, f"no good record ({found.name})", no_good_record(file, offset, found))
+        except DataLossError as error:
+            return Absence(offset, "expired", str(error))
+
+    def _outside(self, offset: int) -> Absence:
+        begin, end = self._queue.min_offset, self._queue.end_of_files
+        detail = f"offset {offset} is outside the log, whose files hold [{begin}, {end})"
+        if offset < 0 or offset >= end:
+            return Absence(offset, "outside the log", detail)
+        if offset < begin:
+            return Absence(offset, "expired", f"{detail}: it expired")
+        return Absence(offset, "in a missing segment", f"offset {offset} is in a segment that is missing from the log")

@@ -10,8 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from reput.source.kernels.byte_kernels import WORD, copy_bytes, find_byte, find_either, load_bytes, spans_equal
-from reput.source.kernels.compile import inlined, kernel
+from reput.source.kernels.byte_kernels import (
+    WORD,
+    copy_bytes,
+    find_byte,
+    find_either,
+    inlined,
+    kernel,
+    load_bytes,
+    spans_equal,
+)
 from reput.source.kernels.record_kernels import AT, PROPERTIES, PROPERTIES_SIZE, TOPIC, TOPIC_SIZE
 from reput.source.record import message_format as fmt
 from reput.source.record import message_properties as props

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from reput.sinks.table.location import TableLocation
 from reput.source.errors import DataLossError, OptionError
-from reput.source.log.message_lookup import Absence
+from reput.source.log.log_reader import Absence
 from reput.source.printable import counted, printable_json
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.query.message_row import message_row, plain_body

@@ -16,8 +16,7 @@ from typing import Any, Final
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_path import MADE_FOR, REBUILD_ROOT, REBUILD_SWAP
 from reput.sinks.queue.consume_queue import rounded_file_size
-from reput.source.errors import OptionError
-from reput.source.format_version import check_format
+from reput.source.errors import OptionError, check_format
 from reput.source.options import parse_given
 from reput.streaming.config.broker import broker_version, release_of, version_text
 from reput.streaming.config.settings import AUTO, PIPELINE_OPTIONS, Settings

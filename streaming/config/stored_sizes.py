@@ -1,7 +1,7 @@
 """Sizes of files, as the settings say and as the files of a store or an output have them.
 
 Where all files of a kind have another size, the settings are another broker's, or were forgotten
-(``source.log.file_sizes``). Commands that only read go by the files then, and say so in a line; commands that
+(``source.log.store_layout``). Commands that only read go by the files then, and say so in a line; commands that
 write are refused.
 """
 
@@ -25,7 +25,7 @@ from reput.sinks.index.index_reader import deduced_sizes, index_file_names
 from reput.sinks.queue.consume_queue import rounded_file_size
 from reput.sinks.queue.queue_reader import ends_full, queue_rows
 from reput.source.errors import ForeignSettingsError
-from reput.source.log.file_sizes import OtherSize, log_ends_full, other_size, row_of
+from reput.source.log.store_layout import OtherSize, log_ends_full, other_size, row_of
 from reput.streaming.config.broker import broker_version
 from reput.streaming.config.broker_conf import NUMBERS, BrokerConf, broker_conf_of
 from reput.streaming.config.pipeline import PipelineConfig, options_of_broker

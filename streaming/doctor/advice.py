@@ -23,8 +23,7 @@ from reput.sinks.files.store_path import (
     REPUT,
     is_directory_name,
 )
-from reput.source.log.file_sizes import log_ends_full, row_of
-from reput.source.log.store_layout import COMMIT_LOG
+from reput.source.log.store_layout import COMMIT_LOG, log_ends_full, row_of
 from reput.source.printable import counted
 from reput.source.record.damage import QUARANTINE
 from reput.source.record.message_properties import parse_int

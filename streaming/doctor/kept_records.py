@@ -21,11 +21,10 @@ from reput.source.arrays import Int64s
 from reput.source.errors import SinkError
 from reput.source.kernels import record_kernels as rk
 from reput.source.kernels.batch_decoder import RecordColumns
-from reput.source.log.boundaries import Boundaries, split
 from reput.source.log.log_reader import LogReader
 from reput.source.log.mapped_file_queue import MappedFile, MappedFileQueue
 from reput.source.log.offset_range import OffsetRange
-from reput.source.log.range_reader import DecodeOptions, scan_windows
+from reput.source.log.range_reader import Boundaries, DecodeOptions, scan_windows, split
 from reput.source.options import SourceOptions
 from reput.source.record.damage import QUARANTINE
 from reput.source.record.message_properties import decode_utf8

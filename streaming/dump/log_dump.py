@@ -15,11 +15,18 @@ import pyarrow.compute as pc
 from reput.source.errors import CorruptRecordError, OptionError
 from reput.source.kernels import record_kernels as rk
 from reput.source.kernels.batch_decoder import RecordColumns
-from reput.source.log.boundaries import align_down, find_timestamp, first_store_timestamp, split
 from reput.source.log.log_reader import LogReader
 from reput.source.log.mapped_file_queue import MappedFile, MappedFileQueue
 from reput.source.log.offset_range import OffsetRange
-from reput.source.log.range_reader import DecodeOptions, read_record, read_windows
+from reput.source.log.range_reader import (
+    DecodeOptions,
+    align_down,
+    find_timestamp,
+    first_store_timestamp,
+    read_record,
+    read_windows,
+    split,
+)
 from reput.source.log.segment_scan import SOUND_VERDICTS, Window
 from reput.source.options import LONG_MAX, LogOptions, SourceOptions
 from reput.source.record.damage import BROKER, QUARANTINE, STOP

@@ -20,9 +20,8 @@ from reput.sinks.table.message_file import TABLE_FILE_SCHEMA, RangeFile, TableFi
 from reput.sinks.table.message_file import WINDOW_BYTES as TABLE_WINDOW_BYTES
 from reput.sinks.table.retention import ExpiryLimits
 from reput.source.errors import CorruptRecordError, SinkError
-from reput.source.log.boundaries import RangeCut
 from reput.source.log.offset_range import OffsetRange
-from reput.source.log.range_reader import DecodeOptions, read_windows
+from reput.source.log.range_reader import DecodeOptions, RangeCut, read_windows
 from reput.source.log.segment_scan import Window
 from reput.source.record.damage import STOP, DamagedRange
 

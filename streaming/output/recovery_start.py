@@ -16,9 +16,9 @@ from reput.sinks.queue.broker_queue import BrokerBatchQueue, BrokerQueue, QueueF
 from reput.sinks.queue.consume_queue import KIND, rounded_file_size
 from reput.sinks.queue.queue_reader import load_queues
 from reput.sinks.store_checkpoint import StoreCheckpoint, load_store_checkpoint
-from reput.source.log.boundaries import first_store_timestamp
 from reput.source.log.broker_check import BrokerRules, check_at
 from reput.source.log.mapped_file_queue import HEAD_SIZE, MappedFile, MappedFileQueue, read_head
+from reput.source.log.range_reader import first_store_timestamp
 from reput.source.record.message_format import MAGIC_AT, MESSAGE_MAGIC_CODE
 from reput.streaming.config.broker import Version, broker_version
 from reput.streaming.config.broker_conf import BrokerConf

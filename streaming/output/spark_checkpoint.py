@@ -13,8 +13,7 @@ from typing import Any
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_path import REPUT, SPARK_CHECKPOINT
 from reput.source.data_source import OFFSET_VERSION, last_record_of_offset
-from reput.source.errors import OutputError
-from reput.source.format_version import check_format
+from reput.source.errors import OutputError, check_format
 from reput.source.log.log_reader import LogReader
 from reput.source.printable import lines_of
 from reput.streaming.output.paths import LOGIC

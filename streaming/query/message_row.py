@@ -11,9 +11,8 @@ from typing import Any
 from reput.source.errors import CorruptRecordError
 from reput.source.record import message_origin as origin
 from reput.source.record.message_body import BODY_BYTES_MAX, decompress_body
-from reput.source.record.message_decoder import Message
+from reput.source.record.message_decoder import Message, MessageId, host_text
 from reput.source.record.message_format import TRANSACTION_TYPE_NAMES, transaction_type
-from reput.source.record.message_id import MessageId, host_text
 from reput.source.record.message_properties import (
     PROPERTY_DELAY,
     PROPERTY_REAL_QUEUE_ID,

@@ -15,9 +15,8 @@ from reput.sinks.queue.batch_consume_queue import KIND as BATCH_KIND
 from reput.sinks.queue.consume_queue import KIND
 from reput.sinks.queue.lookup import BatchConsumeQueueLookup, ConsumeQueueEntry, ConsumeQueueLookup
 from reput.source.errors import SinkError, StoreError
-from reput.source.log.message_lookup import Absence, MessageLookup
-from reput.source.record.message_decoder import Message
-from reput.source.record.message_id import MessageId
+from reput.source.log.log_reader import Absence, MessageLookup
+from reput.source.record.message_decoder import Message, MessageId
 from reput.source.record.message_properties import split_keys
 from reput.streaming.config.broker import NO_INDEX_FILES
 from reput.streaming.config.pipeline import PipelineConfig

@@ -17,10 +17,10 @@ from reput.sinks.files.scratch import Scratch
 from reput.sinks.files.sink_progress import RecordFingerprint
 from reput.sinks.quarantine import count_causes, expired_range
 from reput.sinks.table.message_table import MessageTable
-from reput.source.log.boundaries import RangeCut, cut_ranges, limit, split
 from reput.source.log.log_reader import LogReader
 from reput.source.log.mapped_file_queue import MappedFileQueue
 from reput.source.log.offset_range import OffsetRange
+from reput.source.log.range_reader import RangeCut, cut_ranges, limit, split
 from reput.streaming.config.pipeline import PipelineConfig, check_range_count
 from reput.streaming.effects.effects import Effects
 from reput.streaming.effects.range_task import RangeEffects, RangeTask

@@ -12,8 +12,7 @@ from reput.sinks.dispatch.piece import QueueFilter
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_path import REBUILD_PLAN, REBUILD_ROOT, consume_queue_directory
 from reput.sinks.table.location import TableLocation
-from reput.source.errors import OptionError
-from reput.source.format_version import FIRST, check_format
+from reput.source.errors import FIRST_FORMAT, OptionError, check_format
 from reput.source.log.log_reader import LogReader
 from reput.streaming.config.pipeline import PipelineConfig
 
@@ -115,7 +114,7 @@ def _load(files: DurableFiles) -> RebuildPlan | None:
     path = files.root.joinpath(*REBUILD_PLAN)
     try:
         found: dict[str, Any] = json.loads(path.read_bytes())
-        check_format(path, found.pop("version", FIRST), _VERSION, file=path)
+        check_format(path, found.pop("version", FIRST_FORMAT), _VERSION, file=path)
         return RebuildPlan(**found)
     except FileNotFoundError:
         # Without a plan, anything left there is useless.

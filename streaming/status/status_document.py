@@ -19,8 +19,7 @@ from typing import Any, Final
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_path import REPUT
 from reput.sinks.table.location import TableLocation
-from reput.source.errors import OutputError
-from reput.source.format_version import check_format
+from reput.source.errors import OutputError, check_format
 from reput.streaming.config.broker import broker_version, version_text
 from reput.streaming.config.pipeline import PIPELINE_OPTIONS, PipelineConfig
 from reput.streaming.output.paths import OutputPaths

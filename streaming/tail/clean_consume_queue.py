@@ -15,8 +15,7 @@ from reput.sinks.queue.queue_sink import QueueSink
 from reput.sinks.retention import expired_index_files, expired_queue_files, remove_in_order
 from reput.sinks.sink import Sink
 from reput.source.errors import ReputError
-from reput.source.log.last_record import find_record
-from reput.source.log.log_reader import LogReader
+from reput.source.log.log_reader import LogReader, find_record
 from reput.source.log.mapped_file_queue import MappedFileQueue
 
 _log = logging.getLogger("reput")

@@ -27,9 +27,8 @@ from reput.sinks.dispatch.piece_entries import PieceEntries
 from reput.sinks.dispatch.runs import RUN
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.index.index_sink import IndexPut, IndexPutDone
-from reput.source.log.boundaries import RangeCut
 from reput.source.log.log_reader import LogReader
-from reput.source.log.range_reader import DecodeOptions
+from reput.source.log.range_reader import DecodeOptions, RangeCut
 from reput.source.options import SourceOptions
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.effects import writers

@@ -11,10 +11,9 @@ from support.proof_counts import Proof
 
 from broker.rocketmq import RocketMQ
 from reput.source.errors import OptionError
-from reput.source.java_properties import load_properties
 from reput.source.log.store_layout import commit_log_paths
 from reput.source.record.message_properties import parse_delay_levels
-from reput.streaming.config.broker_conf import NUMBERS, PATHS, SWITCHES, TEXTS, BrokerConf
+from reput.streaming.config.broker_conf import NUMBERS, PATHS, SWITCHES, TEXTS, BrokerConf, load_properties
 
 FILES = 3000
 JAVA_TIMEOUT_S = 120

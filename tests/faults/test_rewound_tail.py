@@ -21,7 +21,7 @@ from support.record_writer import CommitLogWriter, Message
 from reput.source import data_source
 from reput.source.data_source import CommitLogDataSource, CommitLogStreamReader, last_record_of_offset
 from reput.source.errors import CommitLogRewoundError, SegmentError, TransientError
-from reput.source.log import last_record
+from reput.source.log import log_reader
 
 SIZE = 2000
 ALL = ReadAllAvailable()
@@ -89,9 +89,9 @@ def no_wait_for_new_records(monkeypatch: pytest.MonkeyPatch) -> None:
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Follow the records at every idle look, as a stream does that has waited for some seconds."""
     for name in ("_IDLE_S", "_CHANGED_S", "_UNCHANGED_S"):
-        monkeypatch.setattr(last_record, name, 0.0)
+        monkeypatch.setattr(log_reader, name, 0.0)
     for name in ("_CHANGED_FACTOR", "_UNCHANGED_FACTOR"):
-        monkeypatch.setattr(last_record, name, 0)
+        monkeypatch.setattr(log_reader, name, 0)
 
 
 def rewrite(log: Path, content: list[Message], *, keep: bool = False) -> None:

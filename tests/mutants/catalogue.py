@@ -239,7 +239,7 @@ MUTANTS = (
     ),
     _mutant(
         "the mark of a recalled message is a message that waits",
-        "source/rows/origin_columns.py",
+        "source/rows/message_rows.py",
         "            self._kinds[timer & marks] = origin.KINDS.index(origin.RECALL)\n",
         "            pass\n",
         "unit/streaming/ask/test_waiting_and_ending.py::test_a_recalled_message_of_a_broker",
@@ -688,7 +688,7 @@ MUTANTS = (
     ),
     _mutant(
         "a record left behind the log's new end is taken for the log's",
-        "source/log/last_record.py",
+        "source/log/log_reader.py",
         "    return any(_leads(file, begin, offset, on_damage) for begin in sorted(allowed))\n",
         "    return True\n",
         "faults/test_rewound_log.py",
@@ -702,7 +702,7 @@ MUTANTS = (
     ),
     _mutant(
         "a log that is gone is taken for one that expired",
-        "source/log/segment_listing.py",
+        "source/log/mapped_file_queue.py",
         "        self._check_not_gone(found, stamps)\n",
         "        pass\n",
         "unit/source/segments/test_segment_listing.py",
@@ -965,14 +965,14 @@ MUTANTS = (
     ),
     _mutant(
         "a message that waits has its own topic's group",
-        "source/rows/origin_columns.py",
+        "source/rows/message_rows.py",
         "            meant = np.where(waits, self._numbered(real_topic), meant)\n",
         "            self._numbered(real_topic)\n",
         f"{COLUMNS}::test_rows_of_brokers_own_topics",
     ),
     _mutant(
         "a property stands in the row behind its own",
-        "source/rows/origin_columns.py",
+        "source/rows/message_rows.py",
         '        rows = np.searchsorted(row_ends, items, "right") - 1\n',
         '        rows = np.searchsorted(row_ends, items, "left") - 1\n',
         f"{COLUMNS}::test_rows_of_brokers_own_topics",
@@ -1079,14 +1079,14 @@ MUTANTS = (
     ),
     _mutant(
         "records that were followed ahead are followed again",
-        "source/log/last_record.py",
+        "source/log/log_reader.py",
         "            known.note(window.end)\n",
         "",
         "unit/source/test_data_source.py::test_the_next_batch_is_followed_while_one_is_read",
     ),
     _mutant(
         "a record that another process has read is not followed",
-        "source/log/last_record.py",
+        "source/log/log_reader.py",
         "watched is None and known != self._found:",
         "watched is None and self._found is None:",
         "unit/source/log/test_last_record.py::test_only_the_record_that_was_found_is_trusted_unfollowed",
@@ -1152,7 +1152,7 @@ MUTANTS = (
     # --- formats of later releases
     _mutant(
         "a file of a later release is read as one of this release",
-        "source/format_version.py",
+        "source/errors.py",
         "    if found > known:\n",
         "    if False:\n",
         "unit/streaming/output/test_format_versions.py",

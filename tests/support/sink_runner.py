@@ -31,11 +31,10 @@ from reput.sinks.queue.consume_queue import ConsumeQueueSink
 from reput.sinks.sink import Sink
 from reput.sinks.store_checkpoint import load_store_checkpoint, store_checkpoint
 from reput.source.arrays import Bytes, Int64s
-from reput.source.log.boundaries import split
 from reput.source.log.log_reader import LogReader
 from reput.source.log.mapped_file_queue import MappedFileQueue
 from reput.source.log.offset_range import OffsetRange
-from reput.source.log.range_reader import DecodeOptions, read_windows
+from reput.source.log.range_reader import DecodeOptions, read_windows, split
 from reput.source.options import SourceOptions
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.effects.range_task import RangeEffects

@@ -18,7 +18,7 @@ from support.record_writer import CommitLogWriter, Message, StoredRecord
 
 from reput.source.data_source import CommitLogDataSource, CommitLogReader, CommitLogStreamReader, RangePartition
 from reput.source.errors import CommitLogRewoundError, DataLossError, LaterFormatError, OptionError, TransientError
-from reput.source.log import boundaries, last_record, range_reader
+from reput.source.log import log_reader, range_reader
 from reput.source.log.offset_range import RANGE_SCHEMA
 from reput.source.log.range_reader import scan_windows
 from reput.source.rows.message_schema import message_schema
@@ -324,7 +324,7 @@ def walked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             sizes.append(scan.end - scan.start)
             yield scan
 
-    for module in (boundaries, last_record):
+    for module in (range_reader, log_reader):
         monkeypatch.setattr(module, "scan_windows", counting)
     return sizes
 

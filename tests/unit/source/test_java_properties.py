@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reput.source.java_properties import load_properties
+from reput.streaming.config.broker_conf import load_properties
 
 
 @pytest.mark.parametrize(

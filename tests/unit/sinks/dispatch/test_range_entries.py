@@ -22,8 +22,7 @@ from reput.sinks.files.scratch import read_arrays
 from reput.sinks.table.message_file import TableFileWriter
 from reput.sinks.table.storage import table_storage
 from reput.source.errors import CorruptRecordError
-from reput.source.log.boundaries import RangeCut
-from reput.source.log.range_reader import DecodeOptions
+from reput.source.log.range_reader import DecodeOptions, RangeCut
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.effects import range_task
 from reput.streaming.effects.range_task import RangeTask

@@ -11,17 +11,18 @@ from support.logs import V6_BORN, end_of, put_bytes, varied_messages, write_log
 from support.record_writer import CommitLogWriter, Message, StoredRecord
 
 from reput.source.errors import DataLossError, OptionError
-from reput.source.log.boundaries import (
+from reput.source.log.mapped_file_queue import MappedFileQueue
+from reput.source.log.offset_range import RANGE_SCHEMA, OffsetRange, ranges_of
+from reput.source.log.range_reader import (
+    DecodeOptions,
     align_down,
     check_begins_record,
     find_timestamp,
     first_store_timestamp,
     limit,
+    read_windows,
     split,
 )
-from reput.source.log.mapped_file_queue import MappedFileQueue
-from reput.source.log.offset_range import RANGE_SCHEMA, OffsetRange, ranges_of
-from reput.source.log.range_reader import DecodeOptions, read_windows
 from reput.source.record.damage import QUARANTINE
 
 SIZE = 4096

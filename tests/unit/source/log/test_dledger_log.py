@@ -15,19 +15,19 @@ from support.logs import end_of, put_bytes, varied_messages, write_log
 from support.record_writer import CommitLogWriter, Message, StoredRecord, encode, encode_entry
 
 from reput.source.errors import CorruptRecordError, OptionError, SegmentError
-from reput.source.log.boundaries import (
+from reput.source.log.log_reader import LogReader, MessageLookup
+from reput.source.log.mapped_file_queue import MappedFileQueue
+from reput.source.log.offset_range import OffsetRange
+from reput.source.log.range_reader import (
+    DecodeOptions,
     align_down,
     check_begins_record,
     find_timestamp,
     first_store_timestamp,
     limit,
+    read_windows,
     split,
 )
-from reput.source.log.log_reader import LogReader
-from reput.source.log.mapped_file_queue import MappedFileQueue
-from reput.source.log.message_lookup import MessageLookup
-from reput.source.log.offset_range import OffsetRange
-from reput.source.log.range_reader import DecodeOptions, read_windows
 from reput.source.log.reput_end_offset import ReputEnd, ReputEndFinder
 from reput.source.options import SourceOptions
 from reput.source.record.message_decoder import Verdict

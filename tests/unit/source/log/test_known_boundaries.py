@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 from support.logs import end_of, varied_messages, write_log
 
-from reput.source.log import boundaries
-from reput.source.log.boundaries import Boundaries, align_down, limit, split
+from reput.source.log import range_reader
 from reput.source.log.mapped_file_queue import MappedFile
-from reput.source.log.range_reader import DecodeOptions
+from reput.source.log.range_reader import Boundaries, DecodeOptions, align_down, limit, split
 from reput.source.log.reput_end_offset import ReputEndFinder
 from reput.source.log.segment_scan import Window
 
@@ -32,7 +31,7 @@ def test_before_is_the_last_one_up_to_an_offset() -> None:
 
 def test_offsets_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the limit the old offsets go, and the new one is there."""
-    monkeypatch.setattr(boundaries, "_BOUNDARIES_MAX", 4)
+    monkeypatch.setattr(range_reader, "_BOUNDARIES_MAX", 4)
     known = Boundaries()
     for offset in range(10, 60, 10):
         known.note(offset)
@@ -76,13 +75,13 @@ def test_the_finder_notes_offsets_where_records_begin(tmp_path: Path) -> None:
 def test_a_known_offset_saves_the_walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second look for the same offset begins where the first one ended."""
     queue, records = write_log(tmp_path, varied_messages(30), 1 << 16)
-    walks, scan_windows = [], boundaries.scan_windows
+    walks, scan_windows = [], range_reader.scan_windows
 
     def noted(file: MappedFile, start: int, end: int, options: DecodeOptions) -> Iterator[Window]:
         walks.append(start)
         return scan_windows(file, start, end, options)
 
-    monkeypatch.setattr(boundaries, "scan_windows", noted)
+    monkeypatch.setattr(range_reader, "scan_windows", noted)
     known, begin = Boundaries(), records[20].physical_offset
     for offset in (begin + 5, begin + 6, begin):
         assert begin == align_down(queue.files[0], 0, offset, known=known)

@@ -7,8 +7,8 @@ from pathlib import Path
 from support.logs import put_bytes, write_log
 from support.record_writer import Message
 
-from reput.source.log.boundaries import Boundaries
-from reput.source.log.last_record import LastRecordWatch, last_record_before, record_at
+from reput.source.log.log_reader import LastRecordWatch, last_record_before, record_at
+from reput.source.log.range_reader import Boundaries
 from reput.source.record.damage import STOP
 
 SIZE = 4096

@@ -11,9 +11,8 @@ from support.record_writer import Message as Written
 from support.record_writer import encode
 
 from reput.source.errors import OptionError, StoreError
-from reput.source.log.message_lookup import Absence, MessageLookup
-from reput.source.record.message_decoder import Message
-from reput.source.record.message_id import MessageId, host_text
+from reput.source.log.log_reader import Absence, MessageLookup
+from reput.source.record.message_decoder import Message, MessageId, host_text
 
 
 def found(lookup: MessageLookup, offset: int) -> Message:

@@ -11,9 +11,9 @@ from support.logs import end_of, put_bytes, varied_messages, write_log
 from support.record_writer import Message, encode
 
 from reput.source.errors import DataLossError
-from reput.source.log import boundaries
-from reput.source.log.boundaries import cut_ranges, next_record
+from reput.source.log import range_reader
 from reput.source.log.mapped_file_queue import MappedFileQueue
+from reput.source.log.range_reader import cut_ranges, next_record
 from reput.source.record.damage import STOP
 
 SIZE = 4096
@@ -29,7 +29,7 @@ def test_next_record_at_every_byte(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dledger: bool, window_bytes: int
 ) -> None:
     """From each byte of a segment: the first record at or behind it, its frame first; the stop behind the last."""
-    monkeypatch.setattr(boundaries, "_WINDOW_BYTES", window_bytes)
+    monkeypatch.setattr(range_reader, "_WINDOW_BYTES", window_bytes)
     queue, records = write_log(tmp_path, varied_messages(20), SIZE, SIZE, dledger=dledger)
     file = queue.files[0]
     begins = [begin for begin in offsets_of(queue, records, file.frame) if begin < file.end]

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from reput.source.log.file_sizes import OtherSize, Row, SizedFile, log_ends_full, other_size, row_of
+from reput.source.log.store_layout import (
+    OtherSize,
+    Row,
+    SizedFile,
+    log_ends_full,
+    other_size,
+    row_of,
+)
 from reput.source.record import message_format as fmt
 
 SET = 6000

@@ -11,9 +11,16 @@ import pytest
 from support.logs import varied_messages, write_log
 
 from reput.source.errors import SegmentError, StoreError
-from reput.source.log.boundaries import check_begins_record, find_timestamp, first_store_timestamp, limit, split
 from reput.source.log.mapped_file_queue import MappedFile, MappedFileQueue, open_for_reading
-from reput.source.log.range_reader import DecodeOptions, read_windows
+from reput.source.log.range_reader import (
+    DecodeOptions,
+    check_begins_record,
+    find_timestamp,
+    first_store_timestamp,
+    limit,
+    read_windows,
+    split,
+)
 from reput.source.log.reput_end_offset import ReputEndFinder
 from reput.source.log.store_layout import file_name
 

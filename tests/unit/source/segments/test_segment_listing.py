@@ -14,9 +14,8 @@ from support.logs import varied_messages, write_log
 from support.record_writer import Message
 
 from reput.source.errors import SegmentError, StoreError, TransientError
-from reput.source.log import segment_listing
-from reput.source.log.mapped_file_queue import MappedFileQueue
-from reput.source.log.segment_listing import SegmentListing
+from reput.source.log import mapped_file_queue
+from reput.source.log.mapped_file_queue import MappedFileQueue, SegmentListing
 
 SIZE = 4096
 
@@ -43,7 +42,7 @@ class Listed:
             self.count += 1
             return load(*given, **options)  # type: ignore[arg-type]
 
-        with mock.patch.object(segment_listing.MappedFileQueue, "load", counted):
+        with mock.patch.object(mapped_file_queue.MappedFileQueue, "load", counted):
             return self.listing.load()
 
 
@@ -60,7 +59,7 @@ def test_what_has_not_changed_is_listed_once(log: Path) -> None:
     first = listed.load()
     assert all(listed.load() is first for _ in range(100))
     assert listed.count == 1
-    listed.clock.now += segment_listing._LISTED_EVERY_S
+    listed.clock.now += mapped_file_queue._LISTED_EVERY_S
     assert listed.load() is first
     assert listed.count == 2
 
@@ -133,14 +132,14 @@ def test_a_file_of_another_size_is_waited_for(log: Path) -> None:
     with pytest.raises(SegmentError, match="every segment must have the same size"):
         SegmentListing([log]).load()
     assert listed.load().files == first.files
-    listed.clock.now += segment_listing._PATIENCE_S - 0.1
+    listed.clock.now += mapped_file_queue._PATIENCE_S - 0.1
     assert listed.load().files == first.files
     new.write_bytes(bytes(SIZE))
     assert len(listed.load().files) == len(first.files) + 1
     new.write_bytes(bytes(700))
     listed.listing.forget()
     listed.load()
-    listed.clock.now += segment_listing._PATIENCE_S
+    listed.clock.now += mapped_file_queue._PATIENCE_S
     with pytest.raises(SegmentError):
         listed.load()
 
@@ -158,7 +157,7 @@ def test_a_directory_that_goes_while_it_is_listed(log: Path) -> None:
         return MappedFileQueue(found.files[:2], found.paths)
 
     with (
-        mock.patch.object(segment_listing.MappedFileQueue, "load", going),
+        mock.patch.object(mapped_file_queue.MappedFileQueue, "load", going),
         pytest.raises(TransientError, match="went while it was listed"),
     ):
         listing.load()

@@ -12,7 +12,7 @@ from unit.streaming.dump.dumps import Dumped, file_dump, log_dump
 from unit.streaming.verify.test_verify import NOTES, STORES
 
 from reput.sinks.files.store_path import is_index_file_name
-from reput.source.log.message_lookup import MessageLookup
+from reput.source.log.log_reader import MessageLookup
 from reput.source.record.message_decoder import Message
 from reput.streaming.config.pipeline import PipelineConfig, load_config
 from reput.streaming.dump.log_dump import Shown

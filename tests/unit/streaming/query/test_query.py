@@ -20,8 +20,8 @@ from typer.testing import Result
 from unit.source.rows.test_message_columns import ORIGINS
 
 from reput.source.errors import OptionError
+from reput.source.log.log_reader import MessageLookup
 from reput.source.log.mapped_file_queue import MappedFileQueue
-from reput.source.log.message_lookup import MessageLookup
 from reput.source.log.range_reader import DecodeOptions, read_windows
 from reput.source.record.message_decoder import Message as Decoded
 from reput.source.rows.message_rows import message_batch

@@ -35,10 +35,9 @@ from reput.sinks.store_checkpoint import StoreCheckpoint
 from reput.sinks.table.message_file import TableFileWriter
 from reput.sinks.table.storage import table_storage
 from reput.source.errors import OptionError, UnexplainedError
-from reput.source.log.boundaries import cut_ranges
 from reput.source.log.log_reader import LogReader
 from reput.source.log.offset_range import RANGE_SCHEMA, OffsetRange
-from reput.source.log.range_reader import read_windows
+from reput.source.log.range_reader import cut_ranges, read_windows
 from reput.source.options import SourceOptions
 from reput.source.record.damage import DamagedRange
 from reput.streaming.config.pipeline import PipelineConfig

@@ -111,7 +111,7 @@ from pathlib import Path
 from reput.sinks.dispatch import piece as range_entries
 from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.source.log.mapped_file_queue import MappedFileQueue
-from reput.source.log.boundaries import cut_ranges
+from reput.source.log.range_reader import cut_ranges
 from reput.source.log.range_reader import DecodeOptions
 from reput.streaming.effects.range_task import RangeTask
 from reput.streaming.spark.warm_up import compile_kernels

@@ -8,8 +8,8 @@ from typing import Any
 
 from support.record_writer import CommitLogWriter, Message
 
-from reput.source.log.boundaries import cut_ranges
 from reput.source.log.log_reader import LogReader
+from reput.source.log.range_reader import cut_ranges
 from reput.source.options import SourceOptions
 from reput.streaming.effects.range_task import RangeEffects, RangeTask
 from reput.streaming.rebuild.pipeline import StretchRead
