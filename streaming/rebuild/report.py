@@ -79,14 +79,15 @@ class RebuildReport:
     def text(self) -> str:
         """The report as a few lines for people."""
         phases = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in self.seconds.items() if name != "all")
-        made = f"rebuilt [{self.start}, {self.end}): {counted(self.messages, 'message')}, {counted(self.keys, 'key')}"
+        read = f"{counted(self.messages, 'message')}, {counted(self.keys, 'key')}"
         per_second = f"{counted(round(self.messages_per_second), 'message')}/s"
+        queues = f"{counted(self.queues, 'queue')} in {counted(self.queue_files, 'file')}" if self.queues else ""
+        index = counted(self.index_files, "index file") if self.index_files else ""
+        made = ", ".join(filter(None, (queues, index))) or "no queue or index file"
+        span = f"[{self.start}, {self.end})"
         lines = [
-            f"{made} in {self.seconds['all']:.1f} s, {per_second} without the start-up",
-            (
-                f"{counted(self.queues, 'queue')} in {counted(self.queue_files, 'file')}, "
-                f"{counted(self.index_files, 'index file')}; {phases}"
-            ),
+            f"rebuilt {span}: {read} in {self.seconds['all']:.1f} s, {per_second} without the start-up",
+            f"{made}; {phases}",
         ]
         for what, counts in (("anomalies", self.anomalies), ("quarantined", self.quarantined)):
             if counts:

@@ -224,7 +224,7 @@ class ProgressReporter:
 
     On a terminal it is a live screen. Elsewhere each query gets a line in the log for its first batch, then at most one
     every `line_every_s` seconds, and one at once for a batch in which something was found, unless that is so in batch
-    after batch.
+    after batch. A line that says that the query is behind is followed by another as soon as it has caught up.
     """
 
     def __init__(
@@ -249,6 +249,7 @@ class ProgressReporter:
         self._line_every_s = line_every_s
         self._lines: dict[str, _Line] = {}
         self._told_at: dict[str, float] = {}
+        self._told_behind: set[str] = set()  # queries whose last line says that they are behind
         self._lock = threading.Lock()
         self._at_once = Allowance(_FINDINGS_AT_ONCE, max(line_every_s, 1e-3))
 
@@ -367,16 +368,22 @@ class ProgressReporter:
         """Log the lines that are due; `at_once` all that there is to tell."""
         now = time.monotonic()
         with self._lock:
-            due = [
-                name
-                for name in self._lines
-                if at_once or now - self._told_at.get(name, -self._line_every_s) >= self._line_every_s
-            ]
+            due = [name for name in self._lines if at_once or self._is_due(name, now)]
             lines = [self._lines.pop(name) for name in due]
             self._told_at.update(dict.fromkeys(due, now))
+            self._told_behind.difference_update(due)
+            self._told_behind.update(name for name in due if not self._has_caught_up(name))
         for line in () if self._has_screen else lines:
             query = line.report.query
             _log.info("%s", _words(line, self.state.query(query).lag, now), extra={"query": query})
+
+    def _is_due(self, query: str, now: float) -> bool:
+        if query in self._told_behind and self._has_caught_up(query):
+            return True
+        return now - self._told_at.get(query, -self._line_every_s) >= self._line_every_s
+
+    def _has_caught_up(self, query: str) -> bool:
+        return self.state.query(query).lag.size_bytes == 0
 
 
 def _words(line: _Line, lag: Lag, now: float) -> str:

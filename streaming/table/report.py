@@ -215,7 +215,7 @@ def plan_text(plan: ForgetPlan) -> str:
     """What would be forgotten, and what goes with it."""
     lines = [
         f"{counted(plan.rows, 'row')} in {counted(plan.files, 'file')} of the present version would be forgotten",
-        f"such rows are also in {counted(plan.older_files, 'file')} that only older versions have, or none",
+        f"such rows are also in {counted(plan.older_files, 'file')} of older versions, or of no version",
         *_mention_lines(plan.left),
         *(f"{name} cannot be looked into" for name in plan.left.unreadable),
         "with --yes they go for good: no older version of the table can be read or restored afterwards, for any row",

@@ -270,6 +270,14 @@ class StoreSection:
     advice: str = ""
     not_seen: str = ""
 
+    def advise_rebuild(self, only: str) -> None:
+        """Name the command that makes these files again, if one of them differs."""
+        if self.findings.differences:
+            self.advice = (
+                f"'reput rebuild --only {only}' with the same --store, --output and options makes them again from the "
+                "log; stop a broker or tail of that output first"
+            )
+
 
 @dataclass(frozen=True)
 class VerifyReport:
@@ -396,6 +404,8 @@ class StoreVerification:
         checkpoint = StoreSection("checkpoint")
         latest = max((result.store_timestamp_max for result in self.results), default=0)
         check_checkpoint(self._checkpoint, latest, self.log_end, self._queued_offset(), row, checkpoint.findings)
+        queues.advise_rebuild("consumequeue")
+        index.advise_rebuild("index")
         return [log, queues, index, checkpoint]
 
     def _note_missing(self, findings: Findings) -> None:

@@ -115,6 +115,21 @@ def test_a_line_that_is_due_is_told_without_a_further_batch(caplog: pytest.LogCa
         assert len(caplog.messages) == 2
 
 
+def test_a_line_that_says_behind_is_followed_when_that_is_over(
+    caplog: pytest.LogCaptureFixture, now: list[float]
+) -> None:
+    """A log at rest, whose last record is held back for a while: the last line says that all of it is kept."""
+    reporter = ProgressReporter(quiet_console(), line_every_s=60.0)
+    reporter.start(SeenLog(LogEnd(20), {10: 18_000}))
+    with caplog.at_level(logging.INFO, "reput"):
+        reporter.on_batch(report("logic", 10))
+        now[0] += 1.0
+        reporter.on_batch(report("logic", 20))
+        assert [line.split("MB/s, ")[1].split(" bytes")[0] for line in caplog.messages] == ["10", "0"]
+        reporter.on_batch(report("logic", 20))
+        assert len(caplog.messages) == 2
+
+
 def test_findings_in_batch_after_batch_are_few_lines(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, now: list[float]
 ) -> None:

@@ -57,6 +57,19 @@ def test_the_report(output: Output) -> None:
     assert result.output.splitlines()[-1] == "1 difference"
 
 
+@pytest.mark.parametrize("part", ["consumequeue", "index"])
+def test_the_command_that_it_names_mends_what_differs(part: str, output: Output) -> None:
+    shutil.rmtree(output.out / part)
+    result = run(output)
+    assert result.exit_code == 1
+    (command,) = re.findall(r"'reput (.*)' with the same --store, --output and options", result.output)
+    words = [*command.split(), "--store", output.store, "--output", output.out, "-o", "sparkMaster=local[1]", *SIZES]
+    rebuilt = invoke([str(word) for word in words])
+    assert rebuilt.exit_code == 0
+    assert (" queues in " in rebuilt.output, " index file" in rebuilt.output) == (part != "index", part == "index")
+    assert run(output).output.splitlines()[-1] == "nothing differs"
+
+
 def test_the_report_as_json(output: Output) -> None:
     overwrite(index_of(output), ENTRIES_AT + 20 * 2 + 19, b"\x01")
     result = run(output, "--json")
