@@ -21,7 +21,7 @@ from reput.source.errors import FIRST_FORMAT, OutputError, SinkError, check_form
 from reput.source.record.damage import DamagedRange
 
 #: The cause of a range that the log no longer has; other causes are names of ``Verdict`` and those of
-#: ``queue.admission``.
+#: ``queue.consume_queue``.
 EXPIRED = "EXPIRED"
 # Of a line, which names it from the second one on.
 _VERSION = 1
@@ -34,7 +34,7 @@ class QuarantinedRange:
     Attributes
     ----------
     cause
-        A name of ``Verdict``; EXPIRED; or a cause of ``queue.admission``, for a sound record that is in the index and
+        A name of ``Verdict``; EXPIRED; or a cause of ``consume_queue``, for a sound record that is in the index and
         the table but in no queue.
     file, position
         The segment, and the byte in it where the range begins; empty and -1 if the log no longer has the range.

@@ -35,9 +35,8 @@ from support.store_damage import FURTHER, LIGHT, UNIT_BYTES, damage, further_que
 from support.store_kinds import KINDS as STORE_KINDS
 from support.store_kinds import OF_BOTH_RELEASES, before_upgrade, copy
 
-from reput.sinks.formats.batch_consume_queue import BATCH_ENTRY
+from reput.sinks.formats.consume_queue import BATCH_ENTRY, is_pre_blank
 from reput.sinks.formats.consume_queue import ENTRY as CQ_ENTRY
-from reput.sinks.formats.consume_queue import is_pre_blank
 from reput.sinks.formats.index_file import ENTRY
 from reput.sinks.index.index_reader import entry_at
 from reput.source.kernels import record_kernels as rk

@@ -9,8 +9,7 @@ import pyarrow as pa
 
 from reput.sinks.anomalies import AnomalyCounts
 from reput.sinks.dispatch.arrival import ArrivalSummary
-from reput.sinks.dispatch.piece import PieceRow
-from reput.sinks.dispatch.piece_entries import PieceEntries
+from reput.sinks.dispatch.piece import PieceEntries, PieceRow
 from reput.sinks.files.sink_progress import RecordFingerprint
 from reput.source.errors import SinkError
 from reput.source.kernels import record_kernels as rk

@@ -1,11 +1,117 @@
-"""What tasks compute of a record for queues and index."""
+"""What tasks compute of a record for queues and index: its entry, and more queues for one message.
+
+More queues come of the properties INNER_MULTI_DISPATCH and INNER_MULTI_QUEUE_OFFSET:
+``ConsumeQueue#multiDispatchLmqQueue`` of 4.9.3; with `lmq_topics_only` the check that 5.3.2 added.
+"""
 
 from __future__ import annotations
 
+import itertools
+import logging
 from dataclasses import dataclass
 
-from reput.sinks.dispatch.multi_dispatch import MultiDispatch
+from reput.sinks.files.store_path import consume_queue_directory
 from reput.sinks.filter.consumer_filter import ConsumerFilters
+from reput.source.errors import SinkError
+from reput.source.record.message_properties import SCHEDULE_TOPIC, parse_long
+
+_log = logging.getLogger(__name__)
+_WARNINGS_MAX = 20  # by one process
+_warnings = itertools.count()
+
+_LMQ_PREFIX = "%LMQ%"
+_SEPARATOR = ","
+_PATH_SEPARATOR = "/"
+# Topics whose messages 5.3.2 and later dispatch to no other queue (``MultiDispatchUtils``, ``LmqDispatch``).
+_SYSTEM_TOPIC_PREFIXES = ("%RETRY%", "rmq_sys_")
+
+
+@dataclass(frozen=True)
+class MultiDispatch:
+    """The broker's settings: `enable_lmq` is ``enableLmq``; without ``enableMultiDispatch`` there is no object."""
+
+    enable_lmq: bool = False
+    lmq_topics_only: bool = False
+
+    def queues(
+        self, topic: str, queue_id: int, names: str, offsets: str, physical_offset: int
+    ) -> list[tuple[bytes, int, int]]:
+        """The queues that a message goes to beside its own, as (topic, queue id, queue offset), in the broker's order.
+
+        `names` and `offsets` are the two properties; `physical_offset` is the record's, for log messages. Lists of
+        different lengths give no queue. A name that cannot be a directory is left out. At an offset that is not a
+        number the rest is left out: the broker would retry the same record for ever.
+        """
+        if not self.takes(topic) or not names.strip() or not offsets.strip():
+            return []
+        wanted, given = _java_split(names), _java_split(offsets)
+        if len(wanted) != len(given):
+            _warn(
+                "the message at %d names %d more queues and %d offsets: it goes to none of them",
+                physical_offset,
+                len(wanted),
+                len(given),
+            )
+            return []
+        found = []
+        for name, text in zip(wanted, given, strict=True):
+            if self.lmq_topics_only and _is_path(name):
+                _warn("the message at %d names the queue %r, which the broker passes over", physical_offset, name)
+                continue
+            offset = parse_long(text)
+            if offset is None:
+                _warn("the message at %d has %r for an offset: it goes to no further queue", physical_offset, text)
+                break
+            target = (name.encode(), 0 if self.enable_lmq and name.startswith(_LMQ_PREFIX) else queue_id)
+            try:
+                consume_queue_directory(*target)
+            except SinkError as error:
+                _warn("the message at %d: %s", physical_offset, error)
+                continue
+            found.append((*target, offset))
+        return found
+
+    def takes(self, topic: str) -> bool:
+        """Whether messages of a topic go to further queues."""
+        is_system_topic = topic.startswith(_SYSTEM_TOPIC_PREFIXES) or topic == SCHEDULE_TOPIC
+        return not (self.lmq_topics_only and is_system_topic)
+
+    def fails_at(self, topic: str, names: str, offsets: str) -> str | None:
+        """The offset in the two properties at which the broker's own dispatch of a message ends in an exception."""
+        return bad_offset(names, offsets, passes_over_paths=self.lmq_topics_only) if self.takes(topic) else None
+
+
+def bad_offset(names: str, offsets: str, *, passes_over_paths: bool = False) -> str | None:
+    """The first offset that Java's ``Long#parseLong`` does not take, of the two properties; None without one.
+
+    Lists of different lengths, and lists of blanks alone, are not looked at; with `passes_over_paths`, neither are the
+    offsets of names that hold a separator of paths.
+    """
+    if not names.strip() or not offsets.strip():
+        return None
+    wanted, given = _java_split(names), _java_split(offsets)
+    if len(wanted) != len(given):
+        return None
+    texts = (text for name, text in zip(wanted, given, strict=True) if not (passes_over_paths and _is_path(name)))
+    return next((text for text in texts if parse_long(text) is None), None)
+
+
+def _is_path(name: str) -> bool:
+    return _PATH_SEPARATOR in name
+
+
+def _warn(text: str, *values: object) -> None:
+    """Log a warning, but only the first few: clients write the properties, and a log may be full of bad ones."""
+    if next(_warnings) < _WARNINGS_MAX:
+        _log.warning(text, *values)
+
+
+def _java_split(text: str) -> list[str]:
+    """``String#split`` of a text that is not empty: empty fields at the end are dropped."""
+    fields = text.split(_SEPARATOR)
+    while fields and not fields[-1]:
+        fields.pop()
+    return fields
 
 
 @dataclass(frozen=True)

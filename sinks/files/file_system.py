@@ -1,4 +1,4 @@
-"""How directories, and the file systems that an output is on as a whole, are made durable.
+"""What a file system does for an output: directories and whole file systems made durable, holes of files, its clock.
 
 Ten thousand files that are synced one by one take three times as long: the disk is waited for at each of them.
 """
@@ -6,9 +6,12 @@ Ten thousand files that are synced one by one take three times as long: the disk
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import platform
 import re
+import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -115,3 +118,41 @@ def refused(action: str, path: Path, error: OSError) -> OutputError:
     needed = "the output needs a writable directory with room on its disk"
     why, advice = limit_reached(error) or (error.strerror, needed)
     return output_error_of(error)(f"cannot {action} {path}: {why}", advice=advice, file=path)
+
+
+def data_extents(descriptor: int, start: int = 0) -> Iterator[tuple[int, int]]:
+    """`[begin, end)` of each extent with data from byte `start` of the file on; holes read as zeros."""
+    size = os.fstat(descriptor).st_size
+    while start < size:
+        try:
+            begin = os.lseek(descriptor, start, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # no data from here on
+                return
+            raise
+        start = os.lseek(descriptor, begin, os.SEEK_HOLE)
+        yield begin, start
+
+
+def filled_extents(descriptor: int, start: int = 0) -> Iterator[tuple[int, int]]:
+    """`[begin, end)` of each extent from byte `start` of the file on that is not all zero."""
+    for begin, end in list(data_extents(descriptor, start)):
+        if os.pread(descriptor, end - begin, begin).strip(b"\0"):
+            yield begin, end
+
+
+# The time of day when this process began, as the clock that nobody sets counts from.
+_BEGAN_AT = time.time() - time.monotonic()
+
+
+def now_for_ages(
+    time_of_day: Callable[[], float] = time.time,
+    clock: Callable[[], float] = time.monotonic,
+    began_at: float = _BEGAN_AT,
+) -> float:
+    """Seconds since the epoch, as they went by since this process began: not as the time of day was set since.
+
+    Set three days forwards, it would make a file that a writer is about to commit three days old. While the machine was
+    suspended nobody could go on, so that does not count. Set back, the time of day itself is earlier, and counts.
+    """
+    return min(time_of_day(), began_at + clock())

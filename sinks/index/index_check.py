@@ -20,7 +20,7 @@ from reput.sinks.formats.index_file import (
     time_diffs,
 )
 from reput.sinks.index.index_reader import Entries, IndexReader
-from reput.sinks.queue.log_limits import LogLimits
+from reput.sinks.queue.queue_check import LogLimits
 from reput.source.arrays import Int64s, leading
 from reput.source.printable import counted
 

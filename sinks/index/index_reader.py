@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from reput.sinks.files.sparse_file import data_extents
+from reput.sinks.files.file_system import data_extents
 from reput.sinks.files.store_path import INDEX, index_file, is_index_file_name
 from reput.sinks.formats.index_file import ENTRY, ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, IndexHeader, index_file_size
 from reput.source.arrays import Int64s

@@ -12,10 +12,10 @@ import numpy as np
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts, BatchAnomalies
 from reput.sinks.dispatch.batch import LogicBatch
 from reput.sinks.dispatch.entries import QueueEntries
-from reput.sinks.dispatch.piece_entries import PieceEntries
+from reput.sinks.dispatch.piece import PieceEntries
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_path import BATCH_CONSUME_QUEUE, batch_consume_queue_directory
-from reput.sinks.formats.batch_consume_queue import BATCH_ENTRY, BATCH_STORE_UNIT_SIZE
+from reput.sinks.formats.consume_queue import BATCH_ENTRY, BATCH_STORE_UNIT_SIZE
 from reput.sinks.queue.consume_queue import KIND as CONSUME_QUEUE_KIND
 from reput.sinks.queue.queue_reader import QueueKind, QueueReader, Units
 from reput.sinks.queue.queue_sink import Append, Queue, QueueSink

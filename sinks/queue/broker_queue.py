@@ -13,8 +13,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from reput.sinks.formats.batch_consume_queue import BATCH_ENTRY
-from reput.sinks.formats.consume_queue import CQ_STORE_UNIT_SIZE, ENTRY, PRE_BLANK, is_pre_blank, is_written
+from reput.sinks.formats.consume_queue import (
+    BATCH_ENTRY,
+    CQ_STORE_UNIT_SIZE,
+    ENTRY,
+    PRE_BLANK,
+    is_pre_blank,
+    is_written,
+)
 from reput.sinks.queue.queue_reader import Units, read_units
 from reput.source.arrays import Bools, Bytes, Int64s, leading
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from reput.sinks.files.durable_file import DurableFiles
-from reput.sinks.files.sparse_file import data_extents
+from reput.sinks.files.file_system import data_extents
 from reput.sinks.files.store_path import consume_queue_ext_directory
-from reput.sinks.formats.consume_queue_ext import (
+from reput.sinks.formats.consume_queue import (
     END_BLANK_DATA_LENGTH,
     CqExtUnit,
     append_units,

@@ -1,29 +1,32 @@
-"""Queues compared with the log: entries range by range, a walk record by record, what surrounds them, ext units."""
+"""Queues compared with the log: entries range by range, a walk record by record, what surrounds them, ext units.
+
+A topic that was deleted and made again gives a queue several lives. A broker removes a queue's files with the topic,
+and queue offsets begin at 0 once more: it keeps the later life. One that has lost its queues since, and makes them
+again from the log, appends the first record of the later life to the earlier one and passes over those that follow.
+The log alone does not say which a store has; so both are followed (``QueueLives``).
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts
 from reput.sinks.dispatch.entries import ExtUnits, QueueEntries
-from reput.sinks.dispatch.piece_entries import PieceEntries
-from reput.sinks.dispatch.runs import run_of
-from reput.sinks.files.file_system import names_in
-from reput.sinks.files.sparse_file import data_extents
+from reput.sinks.dispatch.piece import PieceEntries
+from reput.sinks.dispatch.runs import BEFORE, run_of
+from reput.sinks.files.file_system import data_extents, names_in
 from reput.sinks.files.store_path import consume_queue_ext_directory
 from reput.sinks.findings import FIRST_MAX, Difference, Findings
-from reput.sinks.formats.consume_queue import PRE_BLANK, is_pre_blank
-from reput.sinks.formats.consume_queue_ext import CqExtUnit, is_ext_addr, skip_units, un_decorate
+from reput.sinks.formats.consume_queue import PRE_BLANK, CqExtUnit, is_ext_addr, is_pre_blank, skip_units, un_decorate
 from reput.sinks.queue.batch_consume_queue import KIND as BATCH_KIND
 from reput.sinks.queue.batch_consume_queue import BatchConsumeQueue, queues_of_kind
 from reput.sinks.queue.consume_queue import KIND, ConsumeQueue, rounded_file_size
-from reput.sinks.queue.log_limits import LogLimits
-from reput.sinks.queue.queue_lives import QueueLives
 from reput.sinks.queue.queue_reader import QueueKind, QueueReader, Units
 from reput.sinks.queue.queue_sink import Append, Queue
 from reput.source.arrays import Int64s, leading
@@ -31,6 +34,130 @@ from reput.source.errors import SinkError
 from reput.source.log.mapped_file_queue import open_for_reading
 from reput.source.log.store_layout import file_name, is_file_name
 from reput.source.printable import counted
+
+
+@dataclass(frozen=True)
+class LogLimits:
+    """The compared stretch of the log: records of `[least, limit)`; a record has at most `size_max` bytes.
+
+    `missing` are the stretches of it without a record that can be read, in log order: segments that are gone, and
+    damage that is passed over. Nothing tells whether an entry or key that leads there is right.
+    """
+
+    least: int
+    limit: int
+    size_max: int
+    missing: tuple[tuple[int, int], ...] = ()
+
+    def lacks(self, physical_offsets: Int64s) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """Which offsets are in a stretch that is missing, bool[n]."""
+        if not self.missing:
+            return np.zeros(len(physical_offsets), bool)
+        begins, ends = np.array(self.missing, np.int64).T
+        at = np.searchsorted(begins, physical_offsets, "right") - 1
+        found: np.ndarray[tuple[int], np.dtype[np.bool_]] = (at >= 0) & (physical_offsets < ends[at])
+        return found
+
+    def missing_before(self, physical_offset: int) -> int:
+        """How many stretches that are missing end at `physical_offset` or before it."""
+        return sum(end <= physical_offset for _, end in self.missing)
+
+    def unjudged(self, units: Units, after: int, before: int) -> int:
+        """How many of the first units lead to missing stretches in `(after, before)`, each further than the one before.
+
+        After these there is one that leads somewhere else, or none.
+        """
+        offsets = units["physical_offset"].astype(np.int64)
+        is_next = (np.diff(offsets, prepend=after) > 0) & (offsets < before) & (units["msg_size"] > 0)
+        return leading(is_next & self.lacks(offsets))
+
+
+class Follower(Protocol):
+    """Follows one life of the queue, or all of them as one."""
+
+    @property
+    def queue(self) -> Queue:
+        """The queue as it is then."""
+
+    def take(self, incoming: QueueEntries) -> AnomalyCounts:
+        """Go on with the next entries; returns what was met."""
+
+
+Followed = TypeVar("Followed", bound=Follower)
+
+
+@dataclass(frozen=True)
+class Life(Generic[Followed]):
+    """A life that begins with the record at the offset `began_at`, which a replay appends as entry `queue_offset`."""
+
+    follower: Followed
+    began_at: int
+    queue_offset: int
+
+
+class QueueLives(Generic[Followed]):
+    """Gives a queue's entries, in log order, to a follower of all lives and to those of the later ones.
+
+    Attributes
+    ----------
+    replay
+        Follows all lives as one, as a broker's replay of the log does.
+    proven
+        The last life that the log proves (``last_life``); None without one.
+    latest
+        The life that a later record of queue offset 0 may begin; None without one.
+    passed_over
+        How many records of the proven life a replay passes over.
+    """
+
+    def __init__(self, replay: Followed, follow: Callable[[], Followed]) -> None:
+        """`follow` makes a follower of a queue without entries."""
+        self.replay = replay
+        self.proven: Life[Followed] | None = None
+        self.latest: Life[Followed] | None = None
+        self.passed_over = 0
+        self._follow = follow
+
+    @property
+    def later(self) -> list[Life[Followed]]:
+        """The later lives, the last one first."""
+        return [life for life in (self.latest, self.proven) if life is not None]
+
+    @property
+    def goes_on_joined(self) -> bool:
+        """Whether a record shows that a broker has joined the lives: it goes on where the joined queue ends."""
+        return self.proven is not None and self.proven.follower.queue.is_joined
+
+    def take(self, incoming: QueueEntries, unit_size: int) -> None:
+        """Go on with the next entries, whose units have `unit_size` bytes."""
+        queue = self.replay.queue
+        found, (rows, _) = queue.last_life(incoming), queue.unbuilt(incoming)
+        if found.row == BEFORE:
+            self.proven, self.latest = self.latest, None
+        zeros = rows[incoming.queue_offsets[rows] == 0].tolist()
+        if zeros and zeros[0] == rows[0] and not queue.files:
+            del zeros[0]
+        done = 0
+        for row in sorted({*zeros[-1:], *(() if found.row in (None, BEFORE) else (found.row,))}):
+            self._take_all(incoming.rows(done, row))
+            self.latest, done = self._begin(incoming.rows(row), unit_size), row
+            if row == found.row:
+                self.proven, self.latest, self.passed_over = self.latest, None, 0
+        self._take_all(incoming.rows(done))
+        queue.awaited = found.awaited
+
+    def _begin(self, incoming: QueueEntries, unit_size: int) -> Life[Followed]:
+        follower, end = self._follow(), self.replay.queue.end
+        follower.queue.replay_end = end + unit_size
+        return Life(follower, incoming.first_physical_offset, end // unit_size)
+
+    def _take_all(self, incoming: QueueEntries) -> None:
+        if not len(incoming.entries):
+            return
+        self.passed_over += self.replay.take(incoming).repeated
+        for life in self.later:
+            life.follower.take(incoming)
+
 
 # ----------------------------------------------------------------------------------------------------------------------
 # A range's entries compared with the queue files, and the results of all ranges joined queue by queue.

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from reput.sinks.files.file_system import names_in
-from reput.sinks.files.sparse_file import data_extents, filled_extents
+from reput.sinks.files.file_system import data_extents, filled_extents, names_in
 from reput.sinks.files.store_path import is_directory_name
 from reput.sinks.formats.consume_queue import is_pre_blank, is_written
 from reput.source.arrays import Int64s, leading

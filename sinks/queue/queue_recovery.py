@@ -19,8 +19,7 @@ import numpy as np
 from reput.sinks.dispatch.batch import LogicBatch
 from reput.sinks.dispatch.entries import QueueEntries
 from reput.sinks.files.durable_file import DurableFiles
-from reput.sinks.formats.consume_queue import is_pre_blank, is_written
-from reput.sinks.formats.consume_queue_ext import MAX_ADDR
+from reput.sinks.formats.consume_queue import MAX_ADDR, is_pre_blank, is_written
 from reput.sinks.queue.batch_consume_queue import queues_of_kind
 from reput.sinks.queue.consume_queue import KIND
 from reput.sinks.queue.queue_check import ExtFiles, QueueSettings, units_agree

@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
 
-from reput.sinks.files.file_age import now_for_ages
+from reput.sinks.files.file_system import now_for_ages
 from reput.sinks.table.storage import FileStatus, TableStorage, output_errors
 from reput.source.arrays import Bools, Int64s
 

@@ -25,7 +25,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from reput.sinks.files.file_age import now_for_ages
+from reput.sinks.files.file_system import now_for_ages
 from reput.sinks.table.data_file import orphans, remove_data_files
 from reput.sinks.table.location import TableLocation
 from reput.sinks.table.storage import LOG, FileStatus, TableStorage, table_storage

@@ -34,7 +34,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reput.sinks.files.durable_file import DurableFiles
-from reput.sinks.files.file_age import now_for_ages
+from reput.sinks.files.file_system import now_for_ages
 from reput.sinks.table.location import S3Location, TableLocation, file_path, table_away
 from reput.source.errors import OutputError, ReputError, output_error_of
 from reput.source.printable import printable

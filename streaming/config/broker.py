@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reput.sinks.dispatch.logic_needs import LogicNeeds
-from reput.sinks.dispatch.multi_dispatch import MultiDispatch
+from reput.sinks.dispatch.logic_needs import LogicNeeds, MultiDispatch
 from reput.sinks.filter.consumer_filter import BloomFilter, load_consumer_filters
 from reput.source.log.store_layout import rocksdb_queues
 from reput.streaming.config.settings import VERSION, Settings

@@ -11,8 +11,7 @@ import re
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
-from reput.sinks.formats.consume_queue import CQ_STORE_UNIT_SIZE
-from reput.sinks.formats.consume_queue_ext import END_BLANK_DATA_LENGTH, MIN_EXT_UNIT_SIZE
+from reput.sinks.formats.consume_queue import CQ_STORE_UNIT_SIZE, END_BLANK_DATA_LENGTH, MIN_EXT_UNIT_SIZE
 from reput.sinks.formats.index_file import ENTRY_SIZE, SLOT_SIZE, index_file_size
 from reput.sinks.index.index_sink import MAX_HASH_SLOT_NUM, MAX_INDEX_NUM
 from reput.sinks.queue.batch_consume_queue import MAPPED_FILE_SIZE_BATCH_CONSUME_QUEUE

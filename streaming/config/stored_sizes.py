@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from reput.sinks.files.store_path import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX, REBUILD_SWAP
-from reput.sinks.formats.batch_consume_queue import BATCH_STORE_UNIT_SIZE
-from reput.sinks.formats.consume_queue import CQ_STORE_UNIT_SIZE
+from reput.sinks.formats.consume_queue import BATCH_STORE_UNIT_SIZE, CQ_STORE_UNIT_SIZE
 from reput.sinks.formats.index_file import index_file_size
 from reput.sinks.index.index_reader import deduced_sizes, index_file_names
 from reput.sinks.queue.consume_queue import rounded_file_size

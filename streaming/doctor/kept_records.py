@@ -10,12 +10,11 @@ import numpy as np
 
 from reput.sinks.anomalies import AnomalyCounts
 from reput.sinks.dispatch.entries import QueueEntries
-from reput.sinks.dispatch.piece_entries import PieceEntries
+from reput.sinks.dispatch.piece import PieceEntries
 from reput.sinks.dispatch.runs import Run
 from reput.sinks.formats.consume_queue import CQ_STORE_UNIT_SIZE, ENTRY, is_pre_blank
-from reput.sinks.queue.admission import QueueAdmission
-from reput.sinks.queue.consume_queue import KIND, ConsumeQueue
-from reput.sinks.queue.queue_lives import QueueLives
+from reput.sinks.queue.consume_queue import KIND, ConsumeQueue, QueueAdmission
+from reput.sinks.queue.queue_check import QueueLives
 from reput.sinks.queue.queue_reader import QueueReader
 from reput.source.arrays import Int64s
 from reput.source.errors import SinkError

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from reput.sinks.dispatch.multi_dispatch import bad_offset
+from reput.sinks.dispatch.logic_needs import bad_offset
 from reput.sinks.files.store_path import ABORT, BATCH_CONSUME_QUEUE, CONSUME_QUEUE, is_directory_name
-from reput.sinks.formats.batch_consume_queue import BATCH_ENTRY
-from reput.sinks.formats.consume_queue import ENTRY, is_queued
+from reput.sinks.formats.consume_queue import BATCH_ENTRY, ENTRY, is_queued
 from reput.sinks.queue.broker_queue import BrokerBatchQueue, BrokerQueue
 from reput.sinks.store_checkpoint import StoreCheckpoint
 from reput.source.arrays import Bools

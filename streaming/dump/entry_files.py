@@ -13,9 +13,17 @@ from typing import Any, Final
 
 import numpy as np
 
-from reput.sinks.formats.batch_consume_queue import BATCH_ENTRY
-from reput.sinks.formats.consume_queue import ENTRY, is_pre_blank, is_written
-from reput.sinks.formats.consume_queue_ext import MAX_EXT_UNIT_SIZE, MIN_EXT_UNIT_SIZE, CqExtUnit, decorate, is_ext_addr
+from reput.sinks.formats.consume_queue import (
+    BATCH_ENTRY,
+    ENTRY,
+    MAX_EXT_UNIT_SIZE,
+    MIN_EXT_UNIT_SIZE,
+    CqExtUnit,
+    decorate,
+    is_ext_addr,
+    is_pre_blank,
+    is_written,
+)
 from reput.sinks.formats.index_file import chain_entries
 from reput.sinks.index.index_reader import OpenIndexFile, entry_at, index_key_hash, open_index_file
 from reput.sinks.queue.queue_reader import Units, units_of_file

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts
-from reput.sinks.dispatch.piece_entries import PieceEntries
+from reput.sinks.dispatch.piece import PieceEntries
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.index.index_sink import IndexPut, IndexPutDone, IndexSink, put_keys_into_file
 from reput.sinks.queue.consume_queue import ConsumeQueueSink, QueueAppend, WriteAppends, write_queue_appends

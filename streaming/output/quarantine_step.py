@@ -9,8 +9,7 @@ from pathlib import Path
 
 from reput.sinks.dispatch.batch import LogicBatch
 from reput.sinks.quarantine import EXPIRED, Quarantine, QuarantinedRange, load_quarantine
-from reput.sinks.queue.admission import RefusedRecord
-from reput.sinks.queue.consume_queue import ConsumeQueueSink
+from reput.sinks.queue.consume_queue import ConsumeQueueSink, RefusedRecord
 from reput.sinks.table.location import TableLocation
 from reput.sinks.table.quarantine_table import QuarantineTable
 from reput.source.log.log_reader import LogReader

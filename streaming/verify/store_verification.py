@@ -27,6 +27,7 @@ by cause, because a healthy broker leaves them:
 
 from __future__ import annotations
 
+import struct
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -38,12 +39,10 @@ import numpy as np
 import pyarrow as pa
 
 from reput.sinks.abort_file import LeftBy, abort_left_by
-from reput.sinks.checkpoint_check import check_checkpoint
 from reput.sinks.dispatch.batch import LogicBatch
 from reput.sinks.dispatch.entries import KeyEntries
 from reput.sinks.dispatch.logic_needs import LogicNeeds
-from reput.sinks.dispatch.piece import QueueFilter, make_pieces
-from reput.sinks.dispatch.piece_entries import PieceEntries
+from reput.sinks.dispatch.piece import PieceEntries, QueueFilter, make_pieces
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import ProgressFile, SinkProgress
 from reput.sinks.files.store_path import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, LIGHT_QUEUE, STORE_CHECKPOINT
@@ -58,13 +57,12 @@ from reput.sinks.index.index_check import (
 )
 from reput.sinks.index.index_reader import IndexReader
 from reput.sinks.index.index_sink import IndexSink
-from reput.sinks.manifest import FileDigest, StoreFile, digest_file
 from reput.sinks.queue.batch_consume_queue import BatchConsumeQueueSink, queues_of_wrong_kind
 from reput.sinks.queue.consume_queue import ConsumeQueueSink
-from reput.sinks.queue.log_limits import LogLimits
 from reput.sinks.queue.queue_check import (
     KINDS,
     ComparedEntries,
+    LogLimits,
     QueueSettings,
     QueueTallies,
     QueueTally,
@@ -73,6 +71,8 @@ from reput.sinks.queue.queue_check import (
     compare_queues,
     queues_of,
 )
+from reput.sinks.store_checkpoint import CHECKPOINT_SIZE, StoreCheckpoint
+from reput.sinks.store_comparison import FileDigest, StoreFile, digest_file
 from reput.sinks.table.comparison import RecordRows, StretchSums
 from reput.sinks.table.forgotten_rows import NONE_FORGOTTEN, ForgottenRows
 from reput.source.errors import DataLossError, OutputError
@@ -585,3 +585,60 @@ class StoreVerification:
 
 def _read(path: Path) -> bytes | None:
     return path.read_bytes() if path.is_file() else None
+
+
+# Physical offsets that 5.x keeps behind the three times.
+_CONFIRMED_AT, _QUEUED_AT = 32, 40
+
+
+def check_checkpoint(
+    data: bytes | None,
+    store_timestamp_max: int,
+    log_end: int,
+    queued_offset: int,
+    row: IndexReader | None,
+    findings: Findings,
+) -> None:
+    """Compare the file's bytes with the latest store time in the log (ms), the log's end, the queues and the index.
+
+    `queued_offset` is where the last record begins that the queues must have, a physical offset. `data` is None for a
+    store without the file, which is only a note: a broker reads zeros.
+    """
+    if data is None:
+        findings.note("no_checkpoint")
+        return
+    if len(data) != CHECKPOINT_SIZE:
+        text = f"{len(data)} bytes where a checkpoint has {CHECKPOINT_SIZE}"
+        findings.differ(Difference("file_size", text, STORE_CHECKPOINT, len(data)))
+    known = StoreCheckpoint.decode(data)
+    index_end = _last_full_end(row) if row is not None else store_timestamp_max
+    times = (
+        (0, "physicMsgTimestamp", known.physic_msg_timestamp, store_timestamp_max, "the log's last record"),
+        (8, "logicsMsgTimestamp", known.logics_msg_timestamp, store_timestamp_max, "the log's last record"),
+        (16, "indexMsgTimestamp", known.index_msg_timestamp, index_end, "the end of the last full index file"),
+    )
+    for at, name, found, greatest, what in times:
+        _check(at, name, found, greatest, what, findings)
+    (confirmed,) = struct.unpack_from(">q", data.ljust(CHECKPOINT_SIZE, b"\0"), _CONFIRMED_AT)
+    _check(_CONFIRMED_AT, "confirmPhyOffset", confirmed, log_end, "the log's end", findings)
+    # Where it is 0 a broker asks the time instead.
+    what = "the last record with a queue entry"
+    _check(_QUEUED_AT, "logicsPhysicalOffset", known.logics_physical_offset, queued_offset, what, findings)
+
+
+def _check(at: int, name: str, found: int, greatest: int, what: str, findings: Findings) -> None:
+    if found > greatest:
+        text = f"{name} is {found}, ahead of {what}, {greatest}"
+        findings.differ(
+            Difference("checkpoint_ahead", text, STORE_CHECKPOINT, at, expected=f"<= {greatest}", found=str(found))
+        )
+
+
+def _last_full_end(row: IndexReader) -> int:
+    """The end time of the last full file, 0 without any file.
+
+    Where the full ones have expired they ended before the one that is left begins.
+    """
+    headers = row.headers
+    ends = [header.end_timestamp for header in headers if header.index_count >= row.max_index_num]
+    return ends[-1] if ends else headers[0].begin_timestamp if headers else 0

@@ -10,8 +10,15 @@ from pathlib import Path
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_lock import lock_holder
-from reput.sinks.manifest import StoreFile, compare_manifest, load_manifest, manifest_text, store_files
-from reput.sinks.store_comparison import compare_pair, pair_files
+from reput.sinks.store_comparison import (
+    StoreFile,
+    compare_manifest,
+    compare_pair,
+    load_manifest,
+    manifest_text,
+    pair_files,
+    store_files,
+)
 from reput.sinks.table.forgotten_rows import NONE_FORGOTTEN, forgotten_rows
 from reput.sinks.table.location import TableLocation
 from reput.sinks.table.storage import table_storage

@@ -28,8 +28,7 @@ from support.sink_runner import (
 )
 
 from reput.sinks.dispatch.batch import LogicBatch
-from reput.sinks.dispatch.logic_needs import LogicNeeds
-from reput.sinks.dispatch.multi_dispatch import MultiDispatch
+from reput.sinks.dispatch.logic_needs import LogicNeeds, MultiDispatch
 from reput.source.errors import OutputError
 
 SETTINGS = Settings(mapped_file_size_consume_queue=1200, max_hash_slot_num=150, max_index_num=60)

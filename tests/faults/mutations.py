@@ -19,8 +19,7 @@ from support.logs import SHAPES, WITH_PROPERTY_CRC, entry_bytes, log_bytes
 from support.record_writer import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
 from unit.source.kernels.test_decoders_stay_inside import PAGE, guarded_page
 
-from reput.sinks.dispatch.logic_needs import LogicNeeds
-from reput.sinks.dispatch.multi_dispatch import MultiDispatch
+from reput.sinks.dispatch.logic_needs import LogicNeeds, MultiDispatch
 from reput.sinks.dispatch.piece import Piece, QueueFilter
 from reput.source.kernels.batch_decoder import RecordColumns, decode_records
 from reput.source.log.mapped_file_queue import MappedFile

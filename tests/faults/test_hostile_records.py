@@ -26,8 +26,7 @@ from unit.sinks.files.test_store_path import ACCEPTED, LEGAL, PIECES, is_accepte
 from unit.sinks.files.test_store_path import HOSTILE as HOSTILE_NAMES
 
 from reput.sinks.dispatch.batch import LogicBatch
-from reput.sinks.dispatch.logic_needs import LogicNeeds
-from reput.sinks.dispatch.multi_dispatch import MultiDispatch
+from reput.sinks.dispatch.logic_needs import LogicNeeds, MultiDispatch
 from reput.sinks.files.store_path import consume_queue_directory
 from reput.source.errors import ReputError, SinkError
 from reput.source.log.log_reader import LogReader

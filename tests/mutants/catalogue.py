@@ -98,7 +98,7 @@ MUTANTS = (
     ),
     _mutant(
         "verify takes entries into a hole in any order",
-        "sinks/queue/log_limits.py",
+        "sinks/queue/queue_check.py",
         "(np.diff(offsets, prepend=after) > 0) & (offsets < before)",
         "(offsets < before)",
         "unit/streaming/verify/test_verify_missing.py::test_entries_into_a_hole_out_of_order",
@@ -402,21 +402,21 @@ MUTANTS = (
     ),
     _mutant(
         "slots that hide their chains are left",
-        "sinks/index/index_file.py",
+        "sinks/index/index_sink.py",
         "        if (on_disk != self._slots).any():\n",
         "        if False:\n",
         "unit/sinks/index/test_index_recovery.py",
     ),
     _mutant(
         "a crash's entries behind the last one are left",
-        "sinks/index/index_file.py",
+        "sinks/index/index_sink.py",
         "        self._clear_entries(count)\n",
         "",
         f"{CRASHES}::test_stop_at_every_call[middle]",
     ),
     _mutant(
         "recovery leaves the header as a crash left it",
-        "sinks/index/index_file.py",
+        "sinks/index/index_sink.py",
         "        self._clear_entries(count)\n        self._write_header()\n",
         "        self._clear_entries(count)\n",
         f"{CRASHES}::test_stop_at_every_call[middle]",
@@ -474,7 +474,7 @@ MUTANTS = (
     ),
     _mutant(
         "an index file takes a key more",
-        "sinks/index/index_file.py",
+        "sinks/index/index_sink.py",
         "        return self._max_index_num - self.header.next_entry\n",
         "        return self._max_index_num + 1 - self.header.next_entry\n",
         "unit/sinks/index/test_index.py::test_a_file_takes_one_key_less_than_max_index_num",
@@ -852,7 +852,7 @@ MUTANTS = (
     ),
     _mutant(
         "a sink that is ahead takes what it has again",
-        "sinks/dispatch/piece_entries.py",
+        "sinks/dispatch/piece.py",
         '                    _physical_offsets(piece["entries"]) >= offset,\n',
         '                    _physical_offsets(piece["entries"]) >= 0,\n',
         "unit/sinks/dispatch/test_piece_entries.py::test_what_is_left_behind_an_offset",
@@ -1562,7 +1562,7 @@ MUTANTS = (
     ),
     _mutant(
         "files get old when the time of day is set forwards",
-        "sinks/files/file_age.py",
+        "sinks/files/file_system.py",
         "    return min(time_of_day(), began_at + clock())\n",
         "    return time_of_day()\n",
         "unit/sinks/files/test_file_age.py",

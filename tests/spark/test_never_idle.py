@@ -19,11 +19,10 @@ from support.record_writer import CommitLogWriter, Message
 from support.store_compare import differing_bytes
 
 from reput.sinks.dispatch.batch import LogicBatch
-from reput.sinks.dispatch.piece_entries import PieceEntries
+from reput.sinks.dispatch.piece import PieceEntries
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import ProgressFile
-from reput.sinks.index.index_file import IndexFile
-from reput.sinks.index.index_sink import IndexSink
+from reput.sinks.index.index_sink import IndexFile, IndexSink
 from reput.sinks.queue.consume_queue import ConsumeQueueSink
 from reput.sinks.queue.queue_sink import QueueFiles
 from reput.sinks.table.message_table import MessageTable, TableBatch

@@ -38,8 +38,7 @@ from support.sink_runner import (
 
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts, anomaly_at_end
 from reput.sinks.dispatch.entries import QueueEntries
-from reput.sinks.dispatch.logic_needs import LogicNeeds
-from reput.sinks.dispatch.multi_dispatch import MultiDispatch
+from reput.sinks.dispatch.logic_needs import LogicNeeds, MultiDispatch
 from reput.sinks.queue.consume_queue import ConsumeQueue
 from reput.source.data_source import CommitLogStreamReader
 from reput.source.errors import CorruptRecordError, SinkError

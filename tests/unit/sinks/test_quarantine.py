@@ -21,7 +21,7 @@ from reput.sinks.dispatch.batch import LogicBatch
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.formats.consume_queue import ENTRY
 from reput.sinks.quarantine import Quarantine, QuarantinedRange, count_causes, expired_range, load_quarantine
-from reput.sinks.queue.admission import QueueAdmission, RefusedRecord
+from reput.sinks.queue.consume_queue import QueueAdmission, RefusedRecord
 from reput.source.errors import CorruptRecordError, OptionError, OutputError, SinkError
 from reput.source.log.log_reader import LogReader
 from reput.source.log.mapped_file_queue import MappedFileQueue

@@ -14,8 +14,7 @@ from support.broker_stores import unpack
 from support.record_writer import Message, StoredRecord
 from support.sink_runner import LogBatches, dispatch_store, no_fsync, record_bounds, write_log
 
-from reput.sinks.dispatch.logic_needs import LogicNeeds
-from reput.sinks.dispatch.multi_dispatch import MultiDispatch
+from reput.sinks.dispatch.logic_needs import LogicNeeds, MultiDispatch
 from reput.sinks.dispatch.runs import BEFORE, LifeBegin, last_life
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.formats.consume_queue import ENTRY

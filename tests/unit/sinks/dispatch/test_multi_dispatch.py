@@ -15,8 +15,7 @@ from support.record_writer import TRANSACTION_PREPARED, Message, StoredRecord
 from support.sink_runner import LogBatches, SinkRun, no_fsync, queue_files, write_log
 
 from reput.sinks.dispatch.arrival import Arrival, ArrivalSummary, TopicCount
-from reput.sinks.dispatch.logic_needs import LogicNeeds
-from reput.sinks.dispatch.multi_dispatch import MultiDispatch
+from reput.sinks.dispatch.logic_needs import LogicNeeds, MultiDispatch
 
 SETTINGS = Settings(mapped_file_size_consume_queue=60, max_hash_slot_num=7, max_index_num=10)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reput.sinks.files.file_age import now_for_ages
+from reput.sinks.files.file_system import now_for_ages
 
 DAY_S = 86_400.0
 

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reput.sinks.dispatch.entries import QueueEntries
-from reput.sinks.formats.batch_consume_queue import BATCH_ENTRY
-from reput.sinks.formats.consume_queue import ENTRY
+from reput.sinks.formats.consume_queue import BATCH_ENTRY, ENTRY
 from reput.sinks.queue.broker_queue import BrokerBatchQueue, BrokerQueue, QueueFile
 from reput.sinks.queue.consume_queue import ConsumeQueue
 

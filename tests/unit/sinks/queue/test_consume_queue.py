@@ -30,7 +30,7 @@ from support.sink_runner import (
     write_log,
 )
 
-from reput.sinks.dispatch.piece_entries import PieceEntries
+from reput.sinks.dispatch.piece import PieceEntries
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.formats.consume_queue import ENTRY
 from reput.sinks.queue.consume_queue import (

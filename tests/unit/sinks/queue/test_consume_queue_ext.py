@@ -19,8 +19,8 @@ from support.sink_runner import MEMORY, files_below
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_path import consume_queue_ext_file
 from reput.sinks.filter.consumer_filter import BloomFilter, ConsumerFilters, load_consumer_filters
-from reput.sinks.formats.consume_queue import ENTRY
-from reput.sinks.formats.consume_queue_ext import (
+from reput.sinks.formats.consume_queue import (
+    ENTRY,
     MAX_ADDR,
     MAX_REAL_OFFSET,
     CqExtUnit,

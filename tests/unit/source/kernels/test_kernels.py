@@ -15,8 +15,7 @@ from support.logs import log_bytes
 from support.record_writer import Message
 
 from reput.sinks.dispatch.logic_needs import LogicNeeds
-from reput.sinks.dispatch.piece import Piece, QueueFilter
-from reput.sinks.dispatch.piece_entries import PieceEntries
+from reput.sinks.dispatch.piece import Piece, PieceEntries, QueueFilter
 from reput.sinks.formats.index_file import ENTRY, SLOTS_A_PAGE, chain_entries, put_entries, time_diffs
 from reput.source.arrays import Bytes
 from reput.source.kernels import byte_kernels as bk

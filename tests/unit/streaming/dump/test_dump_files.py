@@ -12,9 +12,7 @@ from conftest import BrokerStore
 from support.logs import put_bytes, varied_messages, write_log
 from unit.streaming.dump.dumps import file_dump
 
-from reput.sinks.formats.batch_consume_queue import BATCH_ENTRY
-from reput.sinks.formats.consume_queue import ENTRY, PRE_BLANK
-from reput.sinks.formats.consume_queue_ext import decorate
+from reput.sinks.formats.consume_queue import BATCH_ENTRY, ENTRY, PRE_BLANK, decorate
 from reput.sinks.formats.index_file import ENTRY as INDEX_ENTRY
 from reput.source.errors import OptionError, SinkError, StoreError
 from reput.streaming.config.pipeline import load_file_options

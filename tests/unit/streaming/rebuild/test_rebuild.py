@@ -27,7 +27,7 @@ from support.store_compare import differing_bytes
 from reput.sinks.dispatch import piece as range_entries
 from reput.sinks.files import swap
 from reput.sinks.files.durable_file import DurableFiles
-from reput.sinks.index import index_file
+from reput.sinks.index import index_sink
 from reput.source.errors import CorruptRecordError, OptionError, OutputError, StoreLockedError
 from reput.streaming.config.made_for import made_for, recorded_in
 from reput.streaming.config.pipeline import PipelineConfig, load_config
@@ -95,8 +95,8 @@ def test_bytes_are_those_of_tail(seed: int, tmp_path_factory: pytest.TempPathFac
         patch.setattr(range_entries, "PIECE_BYTES", rng.choice([1, 1 << 20]))
         for name in ("_ENTRIES", "_KEYS", "_QUEUES", "_TOPIC_BYTES"):
             patch.setattr(range_entries, name, rng.choice([1, 1 << 12]))
-        patch.setattr(index_file, "_ENTRIES_A_WRITE", rng.choice([1, 7, 1 << 20]))
-        patch.setattr(index_file, "_SLOTS_A_WRITE", rng.choice([1, 7, 1 << 20]))
+        patch.setattr(index_sink, "_ENTRIES_A_WRITE", rng.choice([1, 7, 1 << 20]))
+        patch.setattr(index_sink, "_SLOTS_A_WRITE", rng.choice([1, 7, 1 << 20]))
         report = rebuild(config, root / "out", is_on_cluster=rng.random() < 0.5)
     assert report.messages == len(messages)
     check_equal(config, root / "out", root / "tail")

@@ -13,8 +13,7 @@ from conftest import BrokerStore
 from support.outputs import overwrite
 from unit.streaming.verify.test_verify import found_in, notes_of, told, verify
 
-from reput.sinks.formats.batch_consume_queue import BATCH_ENTRY
-from reput.sinks.formats.consume_queue import ENTRY
+from reput.sinks.formats.consume_queue import BATCH_ENTRY, ENTRY
 from reput.streaming.config.pipeline import PipelineConfig, load_config
 
 GetCopy = Callable[[str], BrokerStore]
