@@ -21,6 +21,8 @@ from reput.streaming.cli.options import Json, LogConfig, StoreIfGiven
 from reput.streaming.cli.statement import OLD_NAMES, Asking
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from reput.streaming.config.pipeline import PipelineConfig
     from reput.streaming.sql.result import Relations
 
@@ -169,11 +171,22 @@ def _check_names(
         when = "" if values.get("since") is None and values.get("until") is None else " in that time"
         words = f"no message of the table has the key or id {shown(str(values['key']))}{when}"
         raise UnknownNameError(f"nothing found: {words}")
+    if _CONSUMPTION in question.reads:
+        _note_first_seen(relations[_CONSUMPTION], given[GROUP])
     if not any(given.values()):
         return
     _check_known(question, asking, given, store)
     if _CONSUMER_OFFSETS in question.reads:
         check_offsets(relations[_CONSUMER_OFFSETS], given)
+
+
+def _note_first_seen(ledger: pa.Table, group: str | None) -> None:
+    """Say from when on offsets are known: an empty answer about an earlier time does not mean that nothing happened."""
+    groups, times = (ledger[name].to_pylist() for name in ("consumer_group", "seen_after"))
+    seen = [time for name, time in zip(groups, times, strict=True) if group in (None, name)]
+    if seen:
+        whose = "consumer groups" if group is None else f"the consumer group {shown(group)}"
+        _note(f"offsets of {whose} are known from {min(seen):%Y-%m-%d %H:%M:%S} UTC on")
 
 
 def _check_group(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,18 @@ def test_progress_and_resets(story: Story) -> None:
     result = invoke(["ask", "resets", "--table", str(story.table), "--group", "biling"])
     assert result.exit_code == UNKNOWN_NAME
     assert "billing" in result.stderr
+
+
+@pytest.mark.parametrize("question", ["window", "resets"])
+def test_nothing_found_says_from_when_on_offsets_are_known(question: str, story: Story) -> None:
+    """A time before a tail watched the group is not a time in which the group did nothing."""
+    story.tell(("early", None, 5, None, -60, FIRST_SEEN), ("billing", None, -5, None, 1, FIRST_SEEN))
+    first = datetime.fromtimestamp((story.at + SECOND) / 1000, timezone.utc)
+    words = ["ask", question, "--table", str(story.table), "--until", str(story.at), "--group", "billing"]
+    result = invoke(words)
+    assert result.exit_code == 0
+    known = f"offsets of the consumer group billing are known from {first:%Y-%m-%d %H:%M:%S} UTC on"
+    assert known in result.stderr
 
 
 def test_the_messages_of_a_window(story: Story) -> None:
