@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -26,11 +26,52 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reput.sinks.files.file_system import now_for_ages
-from reput.sinks.table.data_file import orphans, remove_data_files
+from reput.sinks.table.data_file import Action, orphans, remove_data_files
 from reput.sinks.table.location import TableLocation
 from reput.sinks.table.storage import LOG, FileStatus, TableStorage, table_storage
 from reput.source.errors import OutputError
-from reput.source.printable import lines_of, printable
+from reput.source.printable import printable
+
+
+def commit_file(version: int) -> str:
+    """The name of a commit's file."""
+    return f"{LOG}/{version:020d}.json"
+
+
+def checkpoint_file(version: int) -> str:
+    """The name of a version's checkpoint."""
+    return f"{LOG}/{version:020d}.checkpoint.parquet"
+
+
+def read_commit(storage: TableStorage, version: int) -> list[Action]:
+    """The actions of a commit, at least one; raises OSError, or ValueError that says what of the file is damaged."""
+    return parse_commit(storage.read(commit_file(version)))
+
+
+def parse_commit(content: bytes) -> list[Action]:
+    """The actions in the content of a commit's file; raises what `read_commit` raises."""
+    actions: list[Action] = []
+    for number, line in enumerate(content.split(b"\n"), 1):
+        try:
+            found = json.loads(line.decode()) if line.strip() else {}
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            where = f"line {number} of its {len(content)} bytes"
+            raise ValueError(f"a commit that is torn or damaged: {where} is not an action in JSON")  # noqa: TRY004
+        actions += [found] if found else []
+    if not actions:
+        raise ValueError(f"an empty commit of {len(content)} bytes")
+    return actions
+
+
+def commit_digest(storage: TableStorage, version: int) -> str | None:
+    """A digest that distinguishes a commit from others of its version; None if its file cannot be read."""
+    try:
+        return hashlib.sha256(storage.read(commit_file(version))).hexdigest()
+    except OSError:
+        return None
+
 
 # ----------------------------------------------------------------------------------------------------------------------
 # What the commits of a Delta table did to one broker's rows, by the JSON files of the table's log alone.
@@ -92,19 +133,15 @@ class TableCommit:
     expired: tuple[RowsTaken, ...] | None
 
     @classmethod
-    def parse(cls, version: int, text: str, app_id: str, broker: str) -> TableCommit:
-        """Read a commit's file as seen by `broker`, whose transactions have the id `app_id`.
+    def of(cls, version: int, actions: Sequence[Action], app_id: str, broker: str) -> TableCommit:
+        """The commit with these actions as seen by `broker`, whose transactions have the id `app_id`.
 
         Raises
         ------
-        ValueError
-            The text is no commit of a Delta log.
+        ValueError, KeyError, TypeError
+            An action has another form than Delta's.
         """
-        actions = [json.loads(line) for line in lines_of(text)]
-        if not all(isinstance(action, dict) for action in actions):
-            msg = f"version {version} is no Delta commit"
-            raise ValueError(msg)
-        info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+        info = _info(actions)
         end, rows, removes, adds = None, 0, False, False
         for action in actions:
             if "txn" in action and action["txn"]["appId"] == app_id:
@@ -128,8 +165,7 @@ def commits(storage: TableStorage, first: int, last: int, app_id: str, broker: s
     """
     for version in range(first, last + 1):
         try:
-            text = storage.read(commit_file(version)).decode()
-            yield TableCommit.parse(version, text, app_id, broker)
+            yield TableCommit.of(version, read_commit(storage, version), app_id, broker)
         except (OSError, ValueError, KeyError, TypeError):
             yield version
 
@@ -176,10 +212,9 @@ class LogEntry:
         return self.what == DISPATCHED
 
     @classmethod
-    def parse(cls, version: int, text: str) -> LogEntry:
-        """Read a commit's file; raises ValueError, KeyError or TypeError if the text is no commit of a Delta log."""
-        actions = [json.loads(line) for line in lines_of(text)]
-        info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    def of(cls, version: int, actions: Sequence[Action]) -> LogEntry:
+        """The entry of these actions; raises ValueError, KeyError or TypeError if one has another form than Delta's."""
+        info = _info(actions)
         added = [action["add"] for action in actions if action.get("add")]
         note = _note(info)
         return cls(
@@ -229,10 +264,10 @@ def rows_before(storage: TableStorage, missing: int, last: int, broker: str) -> 
     if first == missing:
         return None
     with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-        for line in lines_of(storage.read(commit_file(first)).decode()):
-            if (info := json.loads(line).get("commitInfo")) is not None and _note(info).get("what") == FORGOTTEN:
-                known = _note(info)["before"].get(broker, {"rows": 0, "end": None, "on_purpose": False})
-                return RowsBefore(first, int(known["rows"]), _as(int, known["end"]), bool(known["on_purpose"]))
+        note = _note(_info(read_commit(storage, first)))
+        if note.get("what") == FORGOTTEN:
+            known = note["before"].get(broker, {"rows": 0, "end": None, "on_purpose": False})
+            return RowsBefore(first, int(known["rows"]), _as(int, known["end"]), bool(known["on_purpose"]))
     return None
 
 
@@ -251,10 +286,10 @@ def log_entries(storage: TableStorage, last: int, limit: int) -> Iterator[LogEnt
     """
     for version in range(last, max(-1, last - limit), -1):
         try:
-            text = storage.read(commit_file(version)).decode()
+            actions = read_commit(storage, version)
         except FileNotFoundError:
             return
-        yield LogEntry.parse(version, text)
+        yield LogEntry.of(version, actions)
 
 
 def version_with_columns(storage: TableStorage, last: int, columns: Mapping[str, Any]) -> int | None:
@@ -265,29 +300,18 @@ def version_with_columns(storage: TableStorage, last: int, columns: Mapping[str,
     ends_at = last
     with suppress(OSError, ValueError, LookupError, TypeError):
         for version in range(last, -1, -1):
-            text = storage.read(commit_file(version)).decode()
-            if '"metaData"' not in text:
-                continue
-            actions = [json.loads(line) for line in lines_of(text)]
-            for schema in (json.loads(each["metaData"]["schemaString"]) for each in actions if "metaData" in each):
-                found = {field["name"]: field["type"] for field in schema["fields"]}
+            for metadata in (each["metaData"] for each in read_commit(storage, version) if "metaData" in each):
+                found = {field["name"]: field["type"] for field in json.loads(metadata["schemaString"])["fields"]}
                 if all(found.get(name) == kind for name, kind in columns.items()):
                     return ends_at
                 ends_at = version - 1
     return None
 
 
-def commit_file(version: int) -> str:
-    """The name of a commit's file."""
-    return f"{LOG}/{version:020d}.json"
-
-
-def commit_digest(storage: TableStorage, version: int) -> str | None:
-    """A digest that distinguishes a commit from others of its version; None if its file cannot be read."""
-    try:
-        return hashlib.sha256(storage.read(commit_file(version))).hexdigest()
-    except OSError:
-        return None
+def _info(actions: Sequence[Action]) -> dict[str, Any]:
+    """What a commit says of itself; nothing if it does not."""
+    found: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    return found
 
 
 def _statistics(file: dict[str, Any]) -> dict[str, Any]:
@@ -457,30 +481,17 @@ def _damaged_commit(storage: TableStorage, commits: list[int], base: int) -> Log
         if version != expected:
             found = f"this commit is missing; the next one is version {version}"
             return LogDamage(commit_file(expected), found, f"put it back from a backup, {_ELSE}")
-        if (problem := _problem_of_commit(storage, version)) is not None:
+        try:
+            read_commit(storage, version)
+        except ValueError as problem:
             advice = f"put it back from a backup, {_ELSE}"
             if version == later[-1]:
                 advice = (
                     "put it back from a backup; or, with every writer stopped, move it out of the directory: the table "
                     f"is version {version - 1} then, and reput brings its rows again from the log"
                 )
-            return LogDamage(commit_file(version), problem, advice)
+            return LogDamage(commit_file(version), str(problem), advice)
     return None
-
-
-def _problem_of_commit(storage: TableStorage, version: int) -> str | None:
-    content = storage.read(commit_file(version))
-    number = 0
-    for number, line in enumerate(content.splitlines(), 1):
-        try:
-            is_action = isinstance(json.loads(line), dict) if line.strip() else True
-        except ValueError:
-            is_action = False
-        if not is_action:
-            return (
-                f"a commit that is torn or damaged: line {number} of its {len(content)} bytes is not an action in JSON"
-            )
-    return None if number else f"an empty commit of {len(content)} bytes"
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -648,11 +659,8 @@ class TableLog:
 
     def paths(self, version: int, *actions: str) -> Iterator[str]:
         """The data files that a commit names in actions of these kinds, ``add`` or ``remove``, not URL-encoded."""
-        for line in lines_of(self._storage.read(commit_file(version)).decode()):
-            found = json.loads(line)
-            for action in actions:
-                if found.get(action) is not None:
-                    yield unquote(found[action]["path"])
+        for found in read_commit(self._storage, version):
+            yield from (unquote(found[kind]["path"]) for kind in actions if found.get(kind) is not None)
 
     def files_at(self, checkpoint: int) -> set[str]:
         """The data files that a checkpoint has."""
@@ -675,11 +683,6 @@ class TableLog:
         first = self.checkpoints[0] + 1 if self.checkpoints else 0
         is_whole = set(range(first, version + 1)) <= set(self.commits)
         return orphans(self._storage, self.named()) if is_whole else []
-
-
-def checkpoint_file(version: int) -> str:
-    """The name of a version's checkpoint."""
-    return f"{LOG}/{version:020d}.checkpoint.parquet"
 
 
 def is_below(path: str) -> bool:

@@ -18,9 +18,8 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from reput.sinks.table.data_file import Action, LoggedAdd, _key
-from reput.sinks.table.log import commit_file
+from reput.sinks.table.log import commit_file, parse_commit, read_commit
 from reput.sinks.table.storage import LOG, TableStorage
-from reput.source.printable import lines_of
 
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(
@@ -193,14 +192,6 @@ class Snapshot:
         yield from (LoggedAdd(action) for action in self._since.values() if action is not None)
 
 
-def read_commit(storage: TableStorage, version: int) -> list[Action]:
-    """The actions of a commit; raises OSError, or ValueError for one that is torn."""
-    actions = [json.loads(line) for line in lines_of(storage.read(commit_file(version)).decode())]
-    if not actions or not all(isinstance(action, dict) for action in actions):
-        raise ValueError(f"version {version} is not a Delta commit")
-    return actions
-
-
 def _time_of(actions: Iterable[Action]) -> int | None:
     return next((action["commitInfo"].get("inCommitTimestamp") for action in actions if action.get("commitInfo")), None)
 
@@ -237,7 +228,7 @@ def _header(storage: TableStorage, names: Sequence[str]) -> Iterator[Action]:
     """The actions of a checkpoint that do not name data files."""
     for name in names:
         if name.endswith(".json"):
-            actions = (json.loads(line) for line in lines_of(storage.read(name).decode()))
+            actions = parse_commit(storage.read(name))
             yield from ({kind: each[kind]} for each in actions for kind in _HEADER if each.get(kind) is not None)
             continue
         with storage.parquet(name) as file:
@@ -251,8 +242,7 @@ def _header(storage: TableStorage, names: Sequence[str]) -> Iterator[Action]:
 def _adds(storage: TableStorage, name: str) -> Iterator[Action]:
     """What a checkpoint's file says of data files."""
     if name.endswith(".json"):
-        actions = (json.loads(line) for line in lines_of(storage.read(name).decode()))
-        yield from (each["add"] for each in actions if each.get("add") is not None)
+        yield from (each["add"] for each in parse_commit(storage.read(name)) if each.get("add") is not None)
         return
     with storage.parquet(name) as file:
         schema = file.schema_arrow

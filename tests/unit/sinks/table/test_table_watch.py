@@ -40,7 +40,7 @@ def info(operation: str, **more: Any) -> Any:
 
 
 def commit(*actions: Any) -> TableCommit:
-    return TableCommit.parse(7, "\n".join(map(json.dumps, actions)) + "\n", APP, "b")
+    return TableCommit.of(7, actions, APP, "b")
 
 
 @pytest.mark.parametrize(

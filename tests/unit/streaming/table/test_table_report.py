@@ -99,5 +99,5 @@ def test_what_is_left_is_told(left: Traces, said: str) -> None:
 
 def test_an_entry_without_a_note() -> None:
     """The least that a commit can be."""
-    entry = LogEntry.parse(7, '{"add": {"path": "x", "size": 5}}\n')
+    entry = LogEntry.of(7, [{"add": {"path": "x", "size": 5}}])
     assert (entry.files_added, entry.rows, entry.size_bytes, entry.operation) == (1, 0, 5, None)
