@@ -15,7 +15,7 @@ from reput.sinks.quarantine import EXPIRED
 from reput.source.options import shown
 from reput.source.printable import counted
 from reput.streaming.rebuild.output import OutputCounts
-from reput.streaming.status.batch_report import findings
+from reput.streaming.status.batch_report import findings, size_text
 
 _log = logging.getLogger("reput")
 _MB = 1_000_000
@@ -151,10 +151,10 @@ class RebuildProgress:
             return
         self._said_at, self._unsaid = now, (NO_ANOMALIES, Counter())
         _log.info(
-            "rebuild: %d of %d bytes, %.0f messages/s, %.1f MB/s, %.0f s left%s",
-            end - start,
-            stop - start,
-            self._messages / seconds,
+            "rebuild: %s of %s, %s/s, %.1f MB/s, %.0f s left%s",
+            size_text(end - start),
+            size_text(stop - start),
+            counted(round(self._messages / seconds), "message"),
             rate / _MB,
             (stop - end) / max(rate, 1e-9),
             findings(*unsaid),
