@@ -27,6 +27,7 @@ from reput.source.log.mapped_file_queue import MappedFileQueue
 from reput.source.log.store_layout import is_file_name
 from reput.source.record.message_decoder import Message
 from reput.source.record.message_origin import OP_TOPIC
+from reput.streaming.ask.evidence import EVIDENCE_SCHEMA, evidence_of
 from reput.streaming.ask.question import Question
 from reput.streaming.config.consumer_offsets import consumer_of, number_of, text_of
 from reput.streaming.config.pipeline import PipelineConfig
@@ -211,6 +212,7 @@ _TEXT: Final = pa.string()
 _MOMENT: Final = pa.timestamp("us", tz="UTC")
 QUARANTINE: Final = "quarantine"
 CONSUMPTION: Final = "consumption"
+EVIDENCE: Final = "evidence"
 NO_VALUES: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
@@ -318,6 +320,8 @@ def relations_of(
             found[name] = _quarantine(quarantine_table_path(table), note)
         elif name == CONSUMPTION:
             found[name] = _consumption(table, values, note)
+        elif name == EVIDENCE:
+            found[name] = evidence_of(table, values, config, note)
         elif config is None:
             raise OptionError(f"{question.name} reads {name}, which is {STORE_RELATIONS[name].meaning}: --store wanted")
         else:
@@ -327,7 +331,7 @@ def relations_of(
 
 def empty_relations(question: Question) -> Relations:
     """The relations that `question` reads, without rows."""
-    beside = {QUARANTINE: QUARANTINE_SCHEMA, CONSUMPTION: CONSUMPTION_SCHEMA}
+    beside = {QUARANTINE: QUARANTINE_SCHEMA, CONSUMPTION: CONSUMPTION_SCHEMA, EVIDENCE: EVIDENCE_SCHEMA}
     schemas = {**beside, **{name: each.schema for name, each in STORE_RELATIONS.items()}}
     return {name: schemas[name].empty_table() for name in question.reads}
 

@@ -32,6 +32,7 @@ _BROKER: Final = "broker"
 _CONSUMER_OFFSETS: Final = "consumer_offsets"
 _CONSUMPTION: Final = "consumption"
 _CONSUMED: Final = "consumed"
+_EVIDENCE: Final = "evidence"
 _METAVARS: Final = {"text": "<text>", "integer": "<number>", "time": "<time>"}
 _TIME_HELP: Final = " A time is 2026-01-31T12:00:00Z, milliseconds, or how long ago: 30m, 2h, 7d."
 
@@ -169,7 +170,7 @@ def _check_names(
     given = {name: values.get(name) for name in (BROKER, TOPIC, GROUP)}
     if question.name == _CONSUMED:  # each message has a row
         when = "" if values.get("since") is None and values.get("until") is None else " in that time"
-        words = f"no message of the table has the key or id {shown(str(values['key']))}{when}"
+        words = f"no message of the table that consumers can get has the key or id {shown(str(values['key']))}{when}"
         raise UnknownNameError(f"nothing found: {words}")
     if _CONSUMPTION in question.reads:
         _note_first_seen(relations[_CONSUMPTION], given[GROUP])
@@ -200,6 +201,7 @@ def _check_group(
     from reput.streaming.ask.known_names import GROUP  # noqa: PLC0415  not for --help
 
     group, groups = values.get(GROUP), relations[_CONSUMPTION]["consumer_group"].unique().to_pylist()
+    groups += relations[_EVIDENCE]["consumer_group"].unique().to_pylist()
     if group is not None and groups and group not in groups:
         _check_known(question, asking, {GROUP: group}, store)
 
