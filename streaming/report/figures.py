@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from reput.sinks.quarantine import load_quarantine
 from reput.sinks.table.columns import BODY_SCHEMA
-from reput.sinks.table.location import TableLocation, quarantine_table_path
+from reput.sinks.table.location import TableLocation, consumption_table_path, quarantine_table_path
 from reput.source.errors import OutputError
 from reput.source.record.message_format import INNER_BATCH_FLAG
 from reput.source.record.message_origin import DELAYED, DLQ, HALF_DISCARDED, NORMAL, RECALL, RETRY, SENT_BACK, TIMER
@@ -539,6 +539,113 @@ def _summed(ranges: Iterable[tuple[str, int, str, int]]) -> list[LeftOut]:
     return sorted(sums.values(), key=lambda each: (-each.size_bytes, each.broker, each.cause))
 
 
+# ----------------------------------------------------------------------------------------------------------------------
+# What consumer groups did, from the ledger of consumption beside the message table.
+
+# The last row of each queue, with what the group did there in the period; groups of the broker itself are left out.
+_MOVES: Final = """
+SELECT broker, consumer_group, topic, queue_id, arg_max_null(offset_after, seen_after) AS last_offset,
+    CAST(coalesce(sum(offset_after - offset_before) FILTER (move = 'progress' AND {period}), 0) AS BIGINT) AS passed,
+    count(*) FILTER (move = 'reset_back' AND {period}) AS resets, epoch_us(max(seen_after)) AS moved_us
+FROM messages WHERE {condition} AND NOT starts_with(consumer_group, 'CID_RMQ_SYS_')
+GROUP BY broker, consumer_group, topic, queue_id
+"""
+_STEPS_OF_MOVES: Final = """
+SELECT epoch_us(seen_after) // {width} AS step, CAST(sum(offset_after - offset_before) AS BIGINT) AS passed
+FROM messages WHERE {condition} AND {period} AND move = 'progress' AND NOT starts_with(consumer_group, 'CID_RMQ_SYS_')
+    AND epoch_us(seen_after) >= 0
+GROUP BY step
+"""
+
+
+@dataclass(frozen=True)
+class GroupProgress:
+    """What a consumer `group` did in all queues of a `topic`.
+
+    `passed` are the messages that its offsets passed, `behind` those of the table that it has not passed, `resets` how
+    often a queue went back, `moved_us` when it moved last, in microseconds since 1970.
+    """
+
+    group: str
+    topic: str
+    passed: int
+    behind: int
+    resets: int
+    moved_us: int
+
+
+@dataclass(frozen=True)
+class Consumption:
+    """What all groups did, those first that are most behind, of so many `rows` with a group and a topic each.
+
+    `steps` are messages passed in consecutive steps of `width_us` from `start_us` on; a move counts when it was seen.
+    """
+
+    groups: int
+    rows: int
+    passed: int
+    resets: int
+    slowest: list[GroupProgress]
+    start_us: int
+    width_us: int
+    steps: npt.NDArray[np.int64]
+
+
+def consumption_of(
+    table: TableLocation, selection: Selection, ends: Mapping[tuple[str, str, int], int], options: SqlOptions | None
+) -> Consumption | None:
+    """Read the ledger, in which `ends` are the last chosen offset of each queue; None without rows.
+
+    Raises
+    ------
+    OutputError
+        The ledger cannot be read.
+    """
+    beside = consumption_table_path(table)
+    if not _is_there(beside):
+        return None
+    with table_statements(beside, options=options) as statements:
+        condition, period = selection.moves()
+        found = _progress(statements.rows(_MOVES.format(condition=condition, period=period)), ends)
+        if not found:
+            return None
+        span = "SELECT min(epoch_us(seen_after)), max(epoch_us(seen_after)) FROM messages"
+        ((first, last),) = statements.rows(f"{span} WHERE {condition} AND {period} AND epoch_us(seen_after) >= 0")
+        first, last = first or 0, last or 0
+        width = step_width(last - first)
+        steps = np.zeros(last // width - first // width + 1, np.int64)
+        for step, passed in statements.rows(_STEPS_OF_MOVES.format(condition=condition, period=period, width=width)):
+            steps[step - first // width] = passed
+    return Consumption(
+        groups=len({each.group for each in found}),
+        rows=len(found),
+        passed=sum(each.passed for each in found),
+        resets=sum(each.resets for each in found),
+        slowest=sorted(found, key=lambda each: (-each.behind, each.group, each.topic))[:ROWS_SHOWN],
+        start_us=first // width * width,
+        width_us=width,
+        steps=steps,
+    )
+
+
+def _progress(rows: Iterable[tuple[Any, ...]], ends: Mapping[tuple[str, str, int], int]) -> list[GroupProgress]:
+    """The rows of queues as rows of topics; a queue in which the group has no offset any more is not behind."""
+    found: dict[tuple[str, str], GroupProgress] = {}
+    for broker, group, topic, queue_id, last, passed, resets, moved in rows:
+        end = ends.get((broker, topic, queue_id))
+        behind = 0 if last is None or end is None else max(0, end + 1 - last)
+        known = found.get((group, topic), GroupProgress(group, topic, 0, 0, 0, moved))
+        found[group, topic] = GroupProgress(
+            group,
+            topic,
+            known.passed + passed,
+            known.behind + behind,
+            known.resets + resets,
+            max(known.moved_us, moved),
+        )
+    return list(found.values())
+
+
 #: Rows of each table of the page; the others are one row together.
 ROWS_SHOWN = 20
 
@@ -549,7 +656,8 @@ class Figures:
 
     `status` is the status document of the tail that keeps the output; None without an output or without a document.
     `has_bodies` is whether the table has columns for them.
-    `left_out_of` are the places where ranges that were left out of the log were looked up.
+    `left_out_of` are the places where ranges that were left out of the log were looked up. `consumption` is None
+    without a ledger beside the table, or without rows in it.
     """
 
     table: str
@@ -563,6 +671,7 @@ class Figures:
     delays: Distribution
     detours: Detours
     order: Order
+    consumption: Consumption | None
     left_out: list[LeftOut]
     left_out_of: list[str]
     output: Path | None
@@ -594,6 +703,8 @@ def figures_of(
     with table_statements(table, at=at, options=options) as statements:
         selection.make_views(statements)
         contents = contents_of(statements, ROWS_SHOWN)
+        last = statements.rows(f"SELECT broker, topic, queue_id, last_offset FROM {QUEUES} WHERE last_offset >= 0")
+        ends = {(broker, topic, queue_id): end for broker, topic, queue_id, end in last}
         return Figures(
             table=str(table),
             version=statements.files.version,
@@ -606,6 +717,7 @@ def figures_of(
             delays=delays(statements),
             detours=detours_of(statements, ROWS_SHOWN),
             order=order_of(statements, ROWS_SHOWN),
+            consumption=consumption_of(table, selection, ends, options),
             left_out=left_out,
             left_out_of=looked_at,
             output=output,

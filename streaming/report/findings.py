@@ -68,6 +68,10 @@ def _of_consumers(figures: Figures) -> list[Finding]:
         text = f"{count(detours.discarded, 'transaction')} without an end"
         meaning = "The broker asked the producer several times whether they were to be sent, and then discarded them."
         found.append(Finding(is_grave=True, text=text, meaning=meaning))
+    if figures.consumption is not None and figures.consumption.resets:
+        text = f"{count(figures.consumption.resets, 'time')} that a consumer group went back in a queue"
+        meaning = "An operator reset an offset, or a broker lost some: the group gets messages again."
+        found.append(Finding(is_grave=False, text=text, meaning=meaning))
     if detours.retries:
         text = f"{count(detours.retries, 'delivery', 'deliveries')} sent back by consumers, to be tried again"
         found.append(

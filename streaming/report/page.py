@@ -115,7 +115,7 @@ def retries_section(figures: Figures) -> ET.Element | None:
         times = step_times(found)
         sent_back = found.sent_back.tolist()
         bars = [Bar(value, f"{time}: {number(value)}") for value, time in zip(sent_back, times, strict=True)]
-        said = f"Sent back or given up, in steps of {step_text(found)}."
+        said = f"Sent back or given up, in steps of {step_text(found.seconds)}."
         drawn = charts.over_time(said, bars, found.start_us, found.width_us, lambda value: compact(round(value)))
         add(made, figure(said, drawn))
     rows: list[list[Node]] = [
@@ -127,6 +127,38 @@ def retries_section(figures: Figures) -> ET.Element | None:
         rows.append([label, number(other.retries), number(other.given_up), number(other.most_times)])
     head = ("consumer group", "sent back", "given up", "most for one message")
     return add(made, table("Consumer groups", head, rows, minor=(3,)))
+
+
+def consumption_section(figures: Figures) -> ET.Element | None:
+    """What consumer groups did, by the ledger: over time, and those that are most behind."""
+    found = figures.consumption
+    if found is None:
+        return None
+    resets = f"went back in a queue {count(found.resets, 'time')}" if found.resets else "never went back"
+    words = (
+        f"{count(found.groups, 'consumer group')} passed {count(found.passed, 'message')}, and {resets}. Passed is "
+        "consumed, filtered out, or skipped; behind are messages of the table that a group has not passed."
+    )
+    made = section("What consumer groups did", element("p", *sentence(words)))
+    times = [moment(found.start_us + place * found.width_us) for place in range(len(found.steps))]
+    bars = [Bar(value, f"{time}: {number(value)}") for value, time in zip(found.steps.tolist(), times, strict=True)]
+    label = f"Messages that groups passed, in steps of {step_text(found.width_us / 1e6)}."
+    drawn = charts.over_time(label, bars, found.start_us, found.width_us, lambda value: compact(round(value)), "second")
+    add(made, figure(label, drawn))
+    rows: list[list[Node]] = [
+        [
+            name(each.group),
+            name(each.topic),
+            *map(number, (each.behind, each.passed, each.resets)),
+            moment(each.moved_us),
+        ]
+        for each in found.slowest
+    ]
+    head = ("consumer group", "topic", "behind", "passed", "reset back", "moved last")
+    add(made, table("Consumer groups by topic", head, rows, texts=2, minor=(4, 5)))
+    if hidden := found.rows - len(found.slowest):
+        add(made, element("p", f"{count(hidden, 'other row')}, less behind, not shown.", class_="soft"))
+    return made
 
 
 def waiting_section(figures: Figures) -> ET.Element | None:
@@ -330,7 +362,7 @@ def _rates(found: Throughput, values: Sequence[int], what: str, text: Callable[[
     best = int(np.argmax(rates))
     words = (
         f"On average {text(sum(values) / whole * unit_s)}{what} a {unit}, at most {text(rates[best])} at "
-        f"{times[best]}. A bar is the mean of {step_text(found)}."
+        f"{times[best]}. A bar is the mean of {step_text(found.seconds)}."
     )
     bars = [Bar(rate, f"{time}: {text(rate)} a {unit}") for rate, time in zip(rates, times, strict=True)]
     return figure(words, charts.over_time(words, bars, found.start_us, found.width_us, text, hue))
@@ -342,9 +374,8 @@ def step_times(found: Throughput) -> list[str]:
     return [moment(found.start_us + place * found.width_us, is_fine=found.seconds < 1) for place in places]
 
 
-def step_text(found: Throughput) -> str:
+def step_text(seconds: float) -> str:
     """The width of a step in words."""
-    seconds = found.seconds
     for size, word in reversed(_UNITS):
         if seconds >= size:
             steps = int(seconds // size)
@@ -572,6 +603,7 @@ def _sections(figures: Figures) -> list[ET.Element]:
         element("div", sizes_section(figures), delays_section(figures), class_="pair"),
         kinds_section(figures),
         order_section(figures),
+        consumption_section(figures),
         retries_section(figures),
         waiting_section(figures),
         brokers_section(figures),

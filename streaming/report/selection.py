@@ -86,8 +86,7 @@ class Selection:
                 file=table.files.root,
             )
         rows = ", ".join(_column(name, kind, names) for name, kind in (_COLUMNS | _LATER_COLUMNS).items())
-        like = None if self.topic is None else RetentionRule(self.topic, None).like()
-        topics = "true" if like is None else f"topic LIKE {text_literal(like)} ESCAPE '!'"
+        topics = self._topics()
         period = [
             f"messages.store_time {sign} make_timestamptz({1_000 * time})"
             for sign, time in ((">=", self.since_ms), ("<", self.until_ms))
@@ -100,6 +99,17 @@ class Selection:
                 words = f"nothing found: no topic of the table matches {shown(self.topic)}"
                 raise UnknownNameError(words, nearest=nearest(self.topic, known))
         table.run(f"CREATE TEMP VIEW {CHOSEN} AS SELECT {rows} FROM messages WHERE {' AND '.join([topics, *period])}")
+
+    def moves(self) -> tuple[str, str]:
+        """Conditions for rows of the ledger: of the chosen topics before the period's end, and after its begin."""
+        topics = self._topics()
+        if self.until_ms is not None:
+            topics += f" AND seen_after < make_timestamptz({1_000 * self.until_ms})"
+        return topics, "true" if self.since_ms is None else f"seen_after >= make_timestamptz({1_000 * self.since_ms})"
+
+    def _topics(self) -> str:
+        like = None if self.topic is None else RetentionRule(self.topic, None).like()
+        return "true" if like is None else f"topic LIKE {text_literal(like)} ESCAPE '!'"
 
 
 def _column(name: str, kind: str, names: Collection[str]) -> str:

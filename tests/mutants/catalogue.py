@@ -1718,4 +1718,18 @@ MUTANTS = (
         "",
         "unit/streaming/ask/test_evidence.py::test_a_group_that_only_a_trace_names_is_known",
     ),
+    _mutant(
+        "a queue in which a group has no offset any more is behind",
+        "streaming/report/figures.py",
+        "arg_max_null(offset_after, seen_after)",
+        "arg_max(offset_after, seen_after)",
+        "unit/streaming/report/test_report_figures.py::test_what_consumer_groups_did",
+    ),
+    _mutant(
+        "a report of a period tells of all moves",
+        "streaming/report/figures.py",
+        "(move = 'reset_back' AND {period}) AS resets",
+        "(move = 'reset_back') AS resets",
+        "unit/streaming/report/test_report_figures.py::test_what_consumer_groups_did",
+    ),
 )

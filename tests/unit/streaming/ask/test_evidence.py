@@ -187,13 +187,14 @@ def test_bodies_that_no_client_writes(tmp_path: Path) -> None:
     words = "--table", str(tmp_path / "table"), "--store", str(tmp_path / "store"), "--key", "order", "--show-sql"
     shown = invoke(["ask", "consumed", *words])
     assert shown.exit_code == 0
-    assert "\x1b" not in shown.stdout
+    assert shown.stdout.count("CAST(NULL AS STRING)") > 1
+    assert not [each for each in shown.stdout if unicodedata.category(each) in ("Cc", "Cf") and each != "\n"]
 
 
 def test_the_log_does_not_have_them_any_more(tmp_path: Path) -> None:
     table = make_table(tmp_path, [ORDER, traced(given(5))])
     delta = deltalake.DeltaTable(str(table))
-    delta.update({"physical_offset": "physical_offset + 1"}, predicate=f"topic = '{TRACES}'")
+    delta.update({"physical_offset": "0"}, predicate=f"topic = '{TRACES}'")  # where another message is
     result = invoke(["ask", "consumed", "--table", str(table), "--store", str(tmp_path / "store"), "--key", "order"])
     assert "1 not read: the log does not have them any more" in result.stderr
     delta.delete(f"topic = '{TRACES}'")

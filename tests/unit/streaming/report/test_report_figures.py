@@ -21,6 +21,7 @@ from support.report_page import ReportPage
 from support.report_tables import START, row_of, write_rows
 from support.store_table import add_store
 
+from reput.sinks.table.consumption import FIRST_SEEN, GONE, PROGRESS, RESET_BACK, ConsumptionTable, Move
 from reput.sinks.table.message_file import TABLE_SCHEMA
 from reput.source.errors import UnknownNameError
 from reput.streaming.report.figures import Distribution, Figures, delay_edges, figures_of, size_edges, step_width
@@ -311,6 +312,44 @@ def test_waiting_and_consumers(tmp_path: Path) -> None:
     shown = [*found.largest_groups, found.other_groups]
     assert (sum(each.retries for each in shown), sum(each.given_up for each in shown)) == (200, 50)
     assert max(each.most_times for each in shown) == 6
+
+
+def test_what_consumer_groups_did(tmp_path: Path) -> None:
+    """Passed and behind by group and topic, in the chosen period and topics; the broker's own groups are left out."""
+    rows = [row_of(topic=topic, queue_offset=number) for topic in ("orders", "other") for number in range(10)]
+    table, at = write_rows(tmp_path / "table", rows), round(START.timestamp() * 1000)
+    assert figures_of(table, Selection()).consumption is None
+    moves = [
+        ("billing", "orders", None, 2, 1, FIRST_SEEN),
+        ("slow", "orders", None, 0, 1, FIRST_SEEN),
+        ("CID_RMQ_SYS_X", "orders", None, 0, 1, FIRST_SEEN),
+        ("left", "other", None, 0, 1, FIRST_SEEN),
+        ("billing", "orders", 2, 8, 10, PROGRESS),
+        ("billing", "orders", 8, 3, 20, RESET_BACK),
+        ("left", "other", 0, None, 20, GONE),
+        ("billing", "orders", 3, 9, 30, PROGRESS),
+    ]
+    ledger = [
+        Move(group, topic, 0, before, after, None if before is None else at, at + 1000 * until, kind)
+        for group, topic, before, after, until, kind in moves
+    ]
+    ConsumptionTable(table, "b", 1000).append(ledger, 1)
+    found = figures_of(table, Selection()).consumption
+    assert found is not None
+    assert (found.groups, found.passed, found.resets, int(found.steps.sum())) == (3, 12, 1, 12)
+    told = [(each.group, each.topic, each.behind, each.passed, each.resets) for each in found.slowest]
+    assert told == [("slow", "orders", 10, 0, 0), ("billing", "orders", 1, 12, 1), ("left", "other", 0, 0, 0)]
+    assert found.slowest[1].moved_us == (at + 30_000) * 1000
+    within = figures_of(table, Selection("orders", at + 15_000, at + 25_000)).consumption
+    assert within is not None
+    assert (within.groups, within.passed, within.resets) == (2, 0, 1)
+    late = figures_of(table, Selection("orders", at + 25_000)).consumption
+    assert late is not None
+    assert (late.passed, late.resets, int(late.steps.sum())) == (6, 0, 6)
+    page = page_of(table, tmp_path / "page.html")
+    (slow, billing, _) = page.rows("Consumer groups by topic")
+    assert (slow["behind"], billing["reset back"]) == (10, 1)
+    assert "1 time that a consumer group went back in a queue" in page.text
 
 
 def test_columns_that_others_left_empty(tmp_path: Path) -> None:

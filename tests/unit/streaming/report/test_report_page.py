@@ -12,6 +12,7 @@ import pytest
 from support.report_page import ReportPage
 from support.report_tables import HOSTILE, hostile_table, row_of, write_rows
 
+from reput.sinks.table.consumption import PROGRESS, ConsumptionTable, Move
 from reput.streaming.report import charts
 from reput.streaming.report import page as page_module
 from reput.streaming.report.charts import Bar
@@ -42,6 +43,9 @@ ATTRIBUTES = words(
 def text(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The page of a hostile table, with a hostile heading."""
     table = hostile_table(tmp_path_factory.mktemp("hostile") / "table", request.param)
+    names = [name for name in HOSTILE if "\ud800" not in name]
+    moves = [Move(name, names[0], 0, 0, 5, 1, 2 + number, PROGRESS) for number, name in enumerate(names)]
+    ConsumptionTable(table, "b", 1000).append(moves, 1)
     return page_of(figures_of(table, Selection()), HOSTILE[0] + HOSTILE[3])
 
 
