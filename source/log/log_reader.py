@@ -191,8 +191,8 @@ class LogReader:
         file = queue.find(end)
         return file is None or not any(read_head(file, _HEAD_BYTES, end - file.file_from_offset))
 
-    def settled_end(self, start: int) -> int:
-        """The end as it stands now, with the last record waited for.
+    def settled_end(self, start: int, meanwhile: Callable[[], object] = lambda: None) -> int:
+        """The end as it stands now, with the last record waited for; `meanwhile` uses the time of that wait.
 
         With `failOnDataLoss=false` it is behind all segments that are missing.
         """
@@ -200,7 +200,7 @@ class LogReader:
             queue = self.queue()
             self._check_no_hole(queue, start)
             begin = start if self._options.fail_on_data_loss else max(start, queue.last_row_begin)
-            found = self._finder.settle(self.queue, begin)
+            found = self._finder.settle(self.queue, begin, meanwhile)
             # Segments that went while it was looked for: what was found is where they began, not where the log ends.
             if self._options.fail_on_data_loss or self.queue().last_row_begin <= begin:
                 return self._note_end(found)

@@ -137,14 +137,22 @@ class ReputEndFinder:
         self._walked = end.offset
         return end
 
-    def settle(self, load: Callable[[], MappedFileQueue], start: int) -> ReputEnd:
-        """The end as it stands now, with the last record waited for as long as the guard asks."""
+    def settle(
+        self, load: Callable[[], MappedFileQueue], start: int, meanwhile: Callable[[], object] = lambda: None
+    ) -> ReputEnd:
+        """The end as it stands now, with the last record waited for as long as the guard asks.
+
+        `meanwhile` is called once if there is a wait, whose time it uses.
+        """
         end = self.find(load(), start)
         deadline = self._clock() + 2 * self._tail_guard_ms / 1000
         looks = 1
         # A busy machine may sleep too long: what was complete at the second look is trusted at the third.
         while (end.held_back or self._is_young_doubt()) and (self._clock() < deadline or looks < _LOOKS_AT_LEAST):
-            time.sleep(max(self._tail_guard_ms, 1) / 1000)
+            began = self._clock()
+            if looks == 1:
+                meanwhile()
+            time.sleep(max(0.0, max(self._tail_guard_ms, 1) / 1000 - (self._clock() - began)))
             looks += 1
             passed = self._passed
             end = self.find(load(), start)

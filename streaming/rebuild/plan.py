@@ -15,6 +15,7 @@ from reput.sinks.table.location import TableLocation
 from reput.source.errors import FIRST_FORMAT, OptionError, check_format
 from reput.source.log.log_reader import LogReader
 from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.spark.kernels import prepare_kernels
 
 _log = logging.getLogger("reput")
 
@@ -53,7 +54,7 @@ class RebuildPlan:
         """
         queue = log.queue()
         least = queue.min_offset
-        log_end = log.settled_end(least)
+        log_end = log.settled_end(least, meanwhile=lambda: prepare_kernels(with_rows=request.makes_table))
         start = least if request.start is None else request.start
         check_record_offset(log, "--from", start, least, log_end)
         if request.end is not None:

@@ -83,8 +83,6 @@ def verify(config: PipelineConfig, request: VerifyRequest) -> VerifyReport:
     with _session(config, request, log_bytes) as session:
         sections = verification.run(session.tasks)
         if request.table is not None:
-            # MERGED
-
             sections.append(verify_table(request.table, config.broker.name, verification, session.tasks, session.spark))
         files = store_files(request.output, config.commit_log)
         if request.against is not None:

@@ -120,7 +120,22 @@ def test_settle_waits_for_the_last_record(tmp_path: Path, monkeypatch: pytest.Mo
     end = finder.settle(lambda: MappedFileQueue.load([tmp_path]), 0)
     assert (end.offset, end.held_back) == (end_of(records), 0)
     assert end == finder.settle(lambda: MappedFileQueue.load([tmp_path]), 0)
-    assert sleeps == [0.02]
+    (slept,) = sleeps
+    assert 0.01 < slept <= 0.02
+
+
+def test_what_is_done_meanwhile_is_part_of_the_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_log(tmp_path, varied_messages(20), SIZE)
+    now, done = [100.0], list[float]()
+
+    def pass_time(seconds: float) -> None:
+        now[0] += seconds
+        done.append(seconds)
+
+    monkeypatch.setattr(reput_end_offset, "time", SimpleNamespace(sleep=pass_time))
+    finder = ReputEndFinder(check_crc=True, tail_guard_ms=500, clock=lambda: now[0])
+    end = finder.settle(lambda: MappedFileQueue.load([tmp_path]), 0, lambda: pass_time(0.375))
+    assert (end.held_back, done) == (0, [0.375, 0.125])
 
 
 def test_settle_does_not_wait_for_an_empty_log(tmp_path: Path) -> None:
