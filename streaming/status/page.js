@@ -101,6 +101,24 @@ function findings(broker) {
   return rows(["time (UTC)", "query", "what"], lines);
 }
 
+// What consumer groups passed in a minute, over the last hour, and those that went back or have not moved for long.
+function consumption(told, now) {
+  const minutes = new Map(told.passed.map(([at, passed]) => [Math.round(at), passed]));
+  const samples = [];
+  const first = Math.round(told.passed[0][0]);
+  // The minute that still lasts would look like a fall.
+  for (let at = first; at + 60 <= now || !samples.length; at += 60) samples.push([at, minutes.get(at) || 0]);
+  const lines = told.first.map((each) => element("tr", {},
+    element("td", { class: "text" }, each.group), element("td", { class: "text" }, each.topic),
+    element("td", {}, whole(each.passed)), element("td", {}, whole(each.resets)),
+    element("td", {}, `${duration(Math.max(0, now - each.movedAt))} ago`)));
+  const hidden = told.groups - told.first.length;
+  return element("div", { class: "groups" },
+    plot(samples, 1, now, "messages passed in a minute", whole),
+    rows(["consumer group", "topic", "passed", "went back", "moved last"], lines),
+    hidden > 0 ? element("p", {}, `${whole(hidden)} more, which moved later`) : null);
+}
+
 function more(name, summary, open, content) {
   const details = element("details", { "data-name": name }, element("summary", {}, summary), content);
   details.open = open;
@@ -147,6 +165,9 @@ function details(broker, now, wasOpen) {
     element("div", { class: "queries" }, ...broker.queries.map((query) => queryCard(query, now))),
     broker.findings.length
       ? more("findings", `Findings (${broker.findings.length})`, wasOpen("findings", true), findings(broker)) : null,
+    broker.consumption && broker.consumption.groups
+      ? more("consumption", `Consumer groups (${whole(broker.consumption.groups)})`, wasOpen("consumption", false),
+        consumption(broker.consumption, now)) : null,
     more("batches", "Last batches", wasOpen("batches", false), batches(broker)),
     more("paths", "Paths and options", wasOpen("paths", false), pairs([...paths, ...options])),
   ];

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -26,6 +26,7 @@ from reput.streaming.status.batch_report import BatchReport, Lag, LogWatch
 # Lags are kept for an hour, each the one of several seconds, and batches until there are newer ones.
 _LAGS_KEPT_S, _LAGS_A_SAMPLE_S = 3600.0, 5.0
 _BATCHES_KEPT = 20
+_MINUTE_S, _MINUTES_KEPT = 60.0, 61
 _FINDINGS_KEPT = 50
 # The time of day was set if it differs from what a steady clock says by more; a thread may rest between both.
 _SET_FROM_S = 1.0
@@ -76,6 +77,15 @@ class RunFinding:
     at: float
     query: str
     text: str
+
+
+@dataclass
+class GroupMoves:
+    """What a consumer group did in the queues of a topic since the run began; `moved_at` is by ``RunState.clock``."""
+
+    passed: int = 0
+    resets: int = 0
+    moved_at: float = 0.0
 
 
 @dataclass
@@ -159,6 +169,10 @@ class RunState:
         self.findings: deque[RunFinding] = deque(maxlen=_FINDINGS_KEPT)
         self.counts: Counter[tuple[str, str]] = Counter()
         self.gauges: dict[str, float] = {}
+        #: By group and topic, of those that moved.
+        self.groups: dict[tuple[str, str], GroupMoves] = {}
+        #: When a minute began, by `clock`, and how many messages groups passed in it; without those that have none.
+        self.passed: deque[tuple[float, int]] = deque(maxlen=_MINUTES_KEPT)
         self._lock = threading.RLock()
 
     @contextmanager
@@ -268,6 +282,27 @@ class RunState:
         """Set one of the run's other figures."""
         with self._lock:
             self.gauges[name] = value
+
+    def on_moves(self, moves: Iterable[tuple[str, str, int | None, int | None]]) -> None:
+        """Note what consumer groups did: group, topic, and the offset before and after, in each queue that moved.
+
+        A group that was seen for the first time, without an offset before, did nothing yet.
+        """
+        now, together = self.clock(), 0
+        with self._lock:
+            for group, topic, before, after in moves:
+                if before is None:
+                    continue
+                known = self.groups.setdefault((group, topic), GroupMoves())
+                known.moved_at = now
+                step = 0 if after is None else after - before
+                known.passed += max(0, step)
+                known.resets += step < 0
+                together += max(0, step)
+            minute = now // _MINUTE_S * _MINUTE_S
+            if self.passed and self.passed[-1][0] == minute:
+                together += self.passed.pop()[1]
+            self.passed.append((minute, together))
 
     def look(self, watch: LogWatch) -> LogEnd | None:
         """Look for the log's end, and note how far each query is behind it."""

@@ -66,6 +66,7 @@ _WORST_FIRST = (State.STOPPED, State.WAITING, State.LAGGING, State.STARTING, Sta
 
 # Of each of several brokers; one alone has all that are kept.
 _FINDINGS_IN_OVERVIEW = 5
+_GROUPS_SHOWN = 50
 
 
 def status_document(runs: Sequence[RunState], facts: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -125,7 +126,27 @@ def _broker(run: RunState, judged: Judgement, *, is_alone: bool) -> dict[str, An
                 {"name": name, "label": label, "count": count} for (name, label), count in sorted(run.counts.items())
             ],
             "gauges": dict(sorted(run.gauges.items())),
+            **({"consumption": _consumption(run, to_epoch)} if is_alone else {}),
         }
+
+
+def _consumption(run: RunState, to_epoch: float) -> dict[str, Any]:
+    """What consumer groups did since the run began: those first that went back, then those that moved long ago."""
+    groups = sorted(run.groups.items(), key=lambda each: (-each[1].resets, each[1].moved_at, each[0]))
+    return {
+        "groups": len(groups),
+        "first": [
+            {
+                "group": group,
+                "topic": topic,
+                "passed": moves.passed,
+                "resets": moves.resets,
+                "movedAt": moves.moved_at + to_epoch,
+            }
+            for (group, topic), moves in groups[:_GROUPS_SHOWN]
+        ],
+        "passed": [[round(at + to_epoch, 3), passed] for at, passed in run.passed],
+    }
 
 
 def _of_epoch(at: float | None, to_epoch: float) -> float | None:
@@ -190,7 +211,7 @@ def _batch(at: float, report: BatchReport) -> dict[str, Any]:
 
 STATUS_FILE = (REPUT, "status.json")
 # What the page draws from, and nobody asks of a file.
-_LEFT_OUT = ("lags",)
+_LEFT_OUT = ("lags", "consumption")
 # When the file was written, besides the time of day: which start of the machine it was, and how long after it.
 _BOOT, _MONOTONIC = "boot", "monotonicSeconds"
 # How often the file is written at most, and at least, in seconds.
@@ -222,7 +243,9 @@ class StatusFile:
             return
         self._written_at, self._written = now, gist
         status = {**status_document([self._run], facts), **_moment()}
-        brokers = [{**broker, "queries": [_kept(query) for query in broker["queries"]]} for broker in status["brokers"]]
+        brokers = [
+            {**_kept(broker), "queries": [_kept(query) for query in broker["queries"]]} for broker in status["brokers"]
+        ]
         with suppress(OutputError):
             self._files.put_unsynced(*STATUS_FILE, data=json.dumps({**status, "brokers": brokers}).encode())
 
@@ -244,8 +267,8 @@ def _moment() -> dict[str, Any]:
     return {_BOOT: boot, _MONOTONIC: time.monotonic()}
 
 
-def _kept(query: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in query.items() if name not in _LEFT_OUT}
+def _kept(part: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in part.items() if name not in _LEFT_OUT}
 
 
 def _gist(run: RunState) -> object:

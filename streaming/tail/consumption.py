@@ -16,6 +16,7 @@ from reput.sinks.table.consumption import ConsumptionTable, Move, Offsets, moves
 from reput.streaming.config.consumer_offsets import ConsumerOffsetsWatch
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.output.paths import OutputPaths
+from reput.streaming.status.run_state import RunState
 
 _log = logging.getLogger("reput")
 
@@ -29,12 +30,14 @@ _PAUSE_S: Final = 30.0
 class ConsumptionWatch:
     """Keeps the ledger of one broker; `look` is called again and again, by one thread."""
 
-    def __init__(self, config: PipelineConfig, paths: OutputPaths, files: DurableFiles) -> None:
-        """`files` are those of the output, for this watch alone."""
+    def __init__(
+        self, config: PipelineConfig, paths: OutputPaths, files: DurableFiles, run: RunState | None = None
+    ) -> None:
+        """`files` are those of the output, for this watch alone; `run` is told what groups did."""
         assert paths.table is not None
         self._source = ConsumerOffsetsWatch(config, config.store)
         self._table = ConsumptionTable(paths.table, config.broker.name, config.table.versions_kept)
-        self._files = files
+        self._files, self._run = files, run
         self._trigger_s = config.table.trigger_ms / 1000
         self._state: Offsets | None = None
         self._version: int | None = None
@@ -70,8 +73,11 @@ class ConsumptionWatch:
         # Rows are in the order of their times, also where the clock was set back.
         most = self._last_ms = max(seen.most_ms, self._last_ms + 1)
         before = None if self._seen_ms is None else min(self._seen_ms, most)
-        self._waiting += moves_between(self._state, seen.offsets, before, most)
+        moves = moves_between(self._state, seen.offsets, before, most)
+        self._waiting += moves
         self._state, self._seen_ms = seen.offsets, seen.least_ms
+        if moves and self._run is not None:
+            self._run.on_moves((each.group, each.topic, each.offset_before, each.offset_after) for each in moves)
         if not self._waiting and self._version is not None:
             self._mark()
 
@@ -110,8 +116,11 @@ class ConsumptionWatch:
 
 
 @contextmanager
-def consumption_watched(config: PipelineConfig, paths: OutputPaths) -> Iterator[None]:
-    """Keep the ledger in a thread of its own, so that neither queues nor rows wait for it; nothing without a table."""
+def consumption_watched(config: PipelineConfig, paths: OutputPaths, run: RunState | None = None) -> Iterator[None]:
+    """Keep the ledger in a thread of its own, so that neither queues nor rows wait for it; nothing without a table.
+
+    `run` is told what groups did.
+    """
     if paths.table is None:
         yield
         return
@@ -119,7 +128,7 @@ def consumption_watched(config: PipelineConfig, paths: OutputPaths) -> Iterator[
 
     def work() -> None:
         with closing(DurableFiles(paths.output)) as files:
-            watch = ConsumptionWatch(config, paths, files)
+            watch = ConsumptionWatch(config, paths, files, run)
             while not stop.is_set():
                 watch.look()
                 stop.wait(LOOKED_AT_S)

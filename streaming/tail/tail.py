@@ -200,7 +200,7 @@ class Tail:
         try:
             with ExitStack() as stack:
                 self._open(sessions, session, stack, available_now=available_now)
-                stack.enter_context(consumption_watched(self._config, self._paths))
+                stack.enter_context(consumption_watched(self._config, self._paths, self._reporter.state))
                 self._look_after(sessions, has_trigger=not available_now)
                 if available_now and not self._stop.is_set():
                     for each in self._queries:

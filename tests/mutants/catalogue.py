@@ -1732,4 +1732,18 @@ MUTANTS = (
         "(move = 'reset_back') AS resets",
         "unit/streaming/report/test_report_figures.py::test_what_consumer_groups_did",
     ),
+    _mutant(
+        "a group that is seen for the first time has done something",
+        "streaming/status/run_state.py",
+        "                if before is None:\n                    continue\n",
+        "",
+        "unit/streaming/status/test_run_state.py::test_what_consumer_groups_did",
+    ),
+    _mutant(
+        "the status page is told nothing of consumer groups",
+        "streaming/tail/consumption.py",
+        "        if moves and self._run is not None:\n",
+        "        if False:\n",
+        "unit/streaming/tail/test_consumption.py::test_each_move_is_a_row_with_the_times_between_which_it_came",
+    ),
 )

@@ -88,3 +88,26 @@ def test_batches_from_many_threads_are_all_counted() -> None:
         list(pool.map(report, range(400)))
     assert [state.query(name).messages for name in ("logic", "table")] == [600, 600]
     assert state.counts["expired_files", "index"] == 400
+
+
+def test_what_consumer_groups_did() -> None:
+    """Those that went back come first, then those that moved long ago; messages that all passed by minute."""
+    clock = Clock()
+    state = RunState("a", clock=clock)
+    clock.now = 600.0
+    state.on_moves([("new", "T", None, 9), ("slow", "T", 1, 2), ("stock", "T", 5, 9)])
+    clock.now = 630.0
+    state.on_moves([("stock", "T", 9, 3), ("stock", "T", 3, 4)])
+    clock.now = 700.0
+    state.on_moves([("billing", "T", 0, 7), ("gone", "T", 5, None)])
+    (broker,) = status_document([state])["brokers"]
+    told = broker["consumption"]
+    assert told["groups"] == 4
+    assert [(each["group"], each["passed"], each["resets"], each["movedAt"]) for each in told["first"]] == [
+        ("stock", 5, 1, 630.0),
+        ("slow", 1, 0, 600.0),
+        ("billing", 7, 0, 700.0),
+        ("gone", 0, 0, 700.0),
+    ]
+    assert told["passed"] == [[600.0, 6], [660.0, 7]]
+    assert "consumption" not in status_document([state, RunState("b")])["brokers"][0]

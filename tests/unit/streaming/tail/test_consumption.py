@@ -25,6 +25,7 @@ from reput.source.errors import OutputError
 from reput.streaming.config import consumer_offsets
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.output.paths import OutputPaths
+from reput.streaming.status.run_state import RunState
 from reput.streaming.tail import consumption
 from reput.streaming.tail.consumption import ConsumptionWatch
 
@@ -54,12 +55,13 @@ class Broker:
         self.output.mkdir()
         self.file = self.store / "config" / FILE
         self.seconds = 1_800_000_000
+        self.run = RunState()
         self.watch = self.start()
 
     def start(self, *options: str, broker: str = "broker-a", trigger_ms: int = 0) -> ConsumptionWatch:
         overrides = [f"broker={broker}", f"tableTriggerMs={trigger_ms}", *options]
         config = load_config(self.store, overrides=overrides)
-        return ConsumptionWatch(config, OutputPaths(self.output, self.table), DurableFiles(self.output))
+        return ConsumptionWatch(config, OutputPaths(self.output, self.table), DurableFiles(self.output), self.run)
 
     def write(self, groups: dict[str, Group], *, text: str | None = None) -> None:
         """Replace the file as a broker does, five seconds later."""
@@ -117,6 +119,8 @@ def test_each_move_is_a_row_with_the_times_between_which_it_came(broker: Broker)
     assert began - 1100 <= milliseconds_of(progress["seen_before"]) <= first_seen
     assert first_seen - 1100 <= milliseconds_of(progress["seen_after"]) <= now_ms() + 100
     assert {row["broker"] for row in rows} == {"broker-a"}
+    told = {key: (moves.passed, moves.resets) for key, moves in broker.run.groups.items()}
+    assert told == {("billing", "orders"): (15, 1), ("billing", "%RETRY%billing"): (0, 0)}
 
 
 def test_nothing_is_written_when_nothing_moved(broker: Broker) -> None:
