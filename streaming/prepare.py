@@ -14,10 +14,16 @@ from rich.console import Console
 from reput.source.errors import EnvironmentSetupError
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.output.paths import OutputPaths
-from reput.streaming.process.run_directory import run_directory
+from reput.streaming.process.environment import run_directory
 from reput.streaming.spark.class_archive import SparkClasses
-from reput.streaming.spark.java import check_java
-from reput.streaming.spark.session import JAVA_OPTIONS, TAIL_SETTINGS, end_session, resolved_jars, start_session
+from reput.streaming.spark.session import (
+    JAVA_OPTIONS,
+    TAIL_SETTINGS,
+    check_java,
+    end_session,
+    resolved_jars,
+    start_session,
+)
 from reput.streaming.spark.warm_up import write_small_log
 from reput.streaming.sql.output import write_result
 from reput.streaming.sql.spark_query import SparkResult, query

@@ -21,7 +21,7 @@ from support.store_compare import differing_bytes, store_files
 
 from reput.streaming.cli import application
 from reput.streaming.spark.class_archive import SparkClasses
-from reput.streaming.spark.java import check_java
+from reput.streaming.spark.session import check_java
 
 # A master, two workers, two executors and a driver are five JVMs: more than half a minute.
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

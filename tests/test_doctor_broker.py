@@ -43,8 +43,8 @@ from reput.source.kernels import record_kernels as rk
 from reput.source.log.mapped_file_queue import MappedFile, MappedFileQueue
 from reput.source.log.range_reader import DecodeOptions, read_windows, scan_windows
 from reput.source.record.message_format import TRANSACTION_MASK, TRANSACTION_ROLLBACK_TYPE
+from reput.streaming.config.broker import read_topics
 from reput.streaming.config.pipeline import PipelineConfig, load_config
-from reput.streaming.config.topics import read_topics
 from reput.streaming.doctor.predict import predict
 from reput.streaming.doctor.prediction import Prediction, Recovery
 from reput.streaming.doctor.start_settings import start_settings

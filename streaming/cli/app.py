@@ -22,9 +22,9 @@ from reput.source.printable import NUMBER_FORM
 from reput.source.system import PROCESSES, READING, SPARK, check_limits
 from reput.streaming.cli.log_lines import LogFormat, LogLines, log_to_standard_error, write_error
 from reput.streaming.cli.usage import AllCommands, GroupBelow, WholeLine
+from reput.streaming.process.environment import made_absolute
 from reput.streaming.process.interruption import InterruptedBySignal, is_interrupted
-from reput.streaming.process.run_directory import made_absolute
-from reput.streaming.process.standard_streams import STANDARD_OUTPUT, drop_output
+from reput.streaming.process.terminal import STANDARD_OUTPUT, drop_output
 
 _ABOUT = "Make a RocketMQ broker's queues, index and a table of messages from its commitlog, outside the broker."
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -87,7 +87,7 @@ class Application(typer.Typer):
 
         A parameter whose type is a dataclass is a group: each of its fields is an option (``cli.options``). Two groups
         may have an option in common. The help has required options first, and those of groups last. Paths become
-        absolute (``run_directory``), so that they do not depend on the current directory any more.
+        absolute (``environment``), so that they do not depend on the current directory any more.
         """
         kind = type("_Command", (_Command,), {"old_names": old_names or {}})
         register = super().command(name, **{"cls": kind, **options})

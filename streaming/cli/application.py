@@ -17,9 +17,9 @@ def run() -> None:
     here = os.path.dirname(os.path.realpath(__file__))  # noqa: PTH120  no module but these is loaded yet
     sys.path[:] = [path for path in sys.path if os.path.realpath(path or ".") != here]
     from reput.streaming.cli import main  # noqa: PLC0415
-    from reput.streaming.process import submission  # noqa: PLC0415
+    from reput.streaming.process import environment  # noqa: PLC0415
 
-    if not submission.take_up():
+    if not environment.take_up():
         sys.stderr.write(_HELP.format(file=os.path.abspath(__file__)))  # noqa: PTH100
         sys.exit(2)
     main.run()

@@ -9,7 +9,7 @@ import typer
 
 from reput.streaming.cli.app import app, set_up_logging, verdict
 from reput.streaming.cli.options import LogConfig, Reporting, Store
-from reput.streaming.process.working import working
+from reput.streaming.process.terminal import working
 
 _HARMS = 1
 
@@ -39,7 +39,7 @@ def doctor(
 
     Nothing is written. The exit code is 1 if the broker would lose something, or would not start.
     """
-    from reput.streaming.config.broker_sections import Configuration  # noqa: PLC0415
+    from reput.streaming.config.config_file import Configuration  # noqa: PLC0415
     from reput.streaming.doctor import doctor as doctor_command  # noqa: PLC0415
     from reput.streaming.doctor import report  # noqa: PLC0415
     from reput.streaming.doctor.start_settings import RELEASES  # noqa: PLC0415

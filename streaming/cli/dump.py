@@ -13,7 +13,7 @@ from reput.source.errors import OptionError
 from reput.streaming.cli.app import app, set_up_logging
 from reput.streaming.cli.log_lines import write_error
 from reput.streaming.cli.options import Json, LogConfig, Offsets, Period, StoreIfGiven, one_of
-from reput.streaming.process.working import working
+from reput.streaming.process.terminal import working
 
 
 @app.command(

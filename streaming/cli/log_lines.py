@@ -18,10 +18,8 @@ from typing import Annotated, Final
 import typer
 
 from reput.source.printable import printable, printable_json
-from reput.streaming.process.allowance import Allowance
-from reput.streaming.process.standard_streams import STANDARD_ERROR
-from reput.streaming.process.work_of_thread import broker_of_thread, query_of_thread
-from reput.streaming.process.working import clear
+from reput.streaming.process.process_log import Allowance, broker_of_thread, query_of_thread
+from reput.streaming.process.terminal import STANDARD_ERROR, clear
 
 _NAME: Final = "reput"
 _TEXT: Final = "%(asctime)s %(levelname)s %(message)s"

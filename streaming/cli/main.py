@@ -16,11 +16,11 @@ import threading
 from contextlib import suppress
 from typing import Any
 
+from reput.source import system
 from reput.source.system import load_without_threads
-from reput.streaming.process import interruption, memory
-from reput.streaming.process.python_warnings import hide_warnings
-from reput.streaming.process.run_directory import leave
-from reput.streaming.process.standard_streams import drop_output, open_closed_streams
+from reput.streaming.process import interruption
+from reput.streaming.process.environment import hide_warnings, leave
+from reput.streaming.process.terminal import drop_output, open_closed_streams
 
 _SERVICE = "tail"
 
@@ -55,7 +55,7 @@ def main() -> None:
     open_closed_streams()
     try:
         interruption.listen()
-        memory.look_seldom()
+        system.look_seldom()
         load_without_threads()
         hide_warnings()
         leave()

@@ -6,7 +6,7 @@ import typer
 
 from reput.streaming.cli.app import app, set_up_logging
 from reput.streaming.cli.options import DryRun, LogConfig, Output, Reporting, Store, Yes
-from reput.streaming.process.working import working
+from reput.streaming.process.terminal import working
 
 
 @app.command(epilog="Example: reput recover --store /data/store --output /data/reput --dry-run")

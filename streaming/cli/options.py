@@ -17,7 +17,7 @@ import typer
 from reput.sinks.table.location import TableLocation, parse_location
 from reput.source.errors import OptionError
 from reput.streaming.cli.log_lines import LogFormat, LogFormatOption
-from reput.streaming.process.submission import submit_gateway
+from reput.streaming.process.environment import submit_gateway
 
 if TYPE_CHECKING:
     from reput.streaming.config.pipeline import PipelineConfig
@@ -129,7 +129,7 @@ class LogConfig(Config):
         """
         given = [*(self.option or ()), *more, *(["enableDLegerCommitLog=true"] if self.dledger else [])]
         if submit_gateway() is not None and not any(text.lower().startswith(_MASTER) for text in given):
-            from reput.streaming.spark.submitted import submitted_master  # noqa: PLC0415
+            from reput.streaming.spark.session import submitted_master  # noqa: PLC0415
 
             given.append(f"{_MASTER}{submitted_master()}")
         return given

@@ -10,7 +10,7 @@ import typer
 
 from reput.streaming.cli.app import app, set_up_logging
 from reput.streaming.cli.options import LogConfig, Offsets, Reporting, Store, Verbose, one_of, table_option
-from reput.streaming.process.working import working
+from reput.streaming.process.terminal import working
 
 # If reput's own processes read the log, Spark is there only for a table that they cannot read.
 _TABLE_READER = "local[1]"
@@ -78,7 +78,7 @@ def rebuild(
     the same command continues it. 'reput tail' continues where the rebuild ended.
     """
     began = time.monotonic()
-    from reput.streaming.config.master import check_paths_on  # noqa: PLC0415  --help need not wait for the modules
+    from reput.streaming.config.run_options import check_paths_on  # noqa: PLC0415  --help need not wait for the modules
     from reput.streaming.rebuild.plan import RebuildRequest  # noqa: PLC0415
     from reput.streaming.rebuild.rebuild import Rebuild  # noqa: PLC0415
     from reput.streaming.rebuild.report import RebuildProgress  # noqa: PLC0415

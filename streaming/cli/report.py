@@ -12,7 +12,7 @@ from reput.source.errors import OptionError
 from reput.source.printable import printable
 from reput.streaming.cli.app import app
 from reput.streaming.cli.options import At, Config, Json, Period, TableToRead, version_or_time
-from reput.streaming.process.working import working
+from reput.streaming.process.terminal import working
 
 
 @app.command(epilog="Example: reput report --table /data/messages --html report.html")

@@ -16,7 +16,7 @@ def status(output: Output, as_json: Json = False) -> int:
 
     The exit code is for scripts. 0: running or starting; 3: stopped; 10: lagging; 11: waiting; 12: degraded.
     """
-    from reput.streaming.status.report import exit_code_of, status_of, status_text  # noqa: PLC0415
+    from reput.streaming.status.status_document import exit_code_of, status_of, status_text  # noqa: PLC0415
 
     found = status_of(output)
     typer.echo(json.dumps(found) if as_json else status_text(found))

@@ -9,8 +9,7 @@ import typer
 
 from reput.streaming.cli.app import app, set_up_logging
 from reput.streaming.cli.options import Config, DryRun, Json, Table
-from reput.streaming.process.standard_streams import terminal_width
-from reput.streaming.process.working import working
+from reput.streaming.process.terminal import terminal_width, working
 
 # `working` begins before a command's modules are loaded: beside a thread such as deltalake's it would show nothing.
 table = app.group("table", "Describe, maintain and repair a message table.", no_args_is_help=True)

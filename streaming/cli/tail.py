@@ -9,8 +9,8 @@ import typer
 
 from reput.source.errors import OptionError
 from reput.streaming.cli.app import MissingOptionError, app, set_up_logging
-from reput.streaming.cli.first_words import first_words
 from reput.streaming.cli.options import STORE_HELP, LogConfig, Reporting, Verbose, table_option
+from reput.streaming.process.terminal import first_words
 
 _OR_SECTIONS = "Required, unless --config has sections of brokers."
 
@@ -46,7 +46,7 @@ def tail(
     """
     with first_words("starting  loads Spark's modules"):  # --help need not wait for them
         from reput.streaming.cli.tail_broker import tail_broker  # noqa: PLC0415
-        from reput.streaming.config.broker_sections import Configuration  # noqa: PLC0415
+        from reput.streaming.config.config_file import Configuration  # noqa: PLC0415
         from reput.streaming.output.paths import OutputPaths  # noqa: PLC0415
 
     lines = set_up_logging(reporting.log_format, is_bounded=not available_now)

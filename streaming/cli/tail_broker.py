@@ -9,12 +9,12 @@ import typer
 from rich.console import Console
 
 from reput.streaming.cli.log_lines import LogLines
-from reput.streaming.config.master import check_paths_on
 from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.config.run_options import check_paths_on
 from reput.streaming.output.paths import OutputPaths
 from reput.streaming.process.interruption import deferred
 from reput.streaming.spark import session as spark
-from reput.streaming.spark.sessions import Sessions
+from reput.streaming.spark.session import Sessions
 from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.status.publisher import StatusPublisher
 from reput.streaming.status.run_state import RunState

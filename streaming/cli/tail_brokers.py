@@ -14,15 +14,14 @@ from reput.sinks.table.location import TableLocation
 from reput.source.errors import ReputError
 from reput.streaming.cli.app import report_error
 from reput.streaming.cli.log_lines import LogLines, write_error
-from reput.streaming.config.broker_sections import BrokerSection, Configuration, check_names
-from reput.streaming.config.master import check_paths_on
+from reput.streaming.config.config_file import BrokerSection, Configuration, check_names
 from reput.streaming.config.pipeline import PipelineConfig, load_config, load_process_options
-from reput.streaming.config.run_options import SparkOptions
+from reput.streaming.config.run_options import SparkOptions, check_paths_on
 from reput.streaming.output.paths import OutputPaths, refuse_paths_in
 from reput.streaming.process.failures import failure_of, one_line
 from reput.streaming.process.interruption import deferred
 from reput.streaming.spark import session as spark
-from reput.streaming.spark.sessions import Sessions
+from reput.streaming.spark.session import Sessions
 from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.status.publisher import StatusPublisher
 from reput.streaming.status.run_state import RunState

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from reput.streaming.cli.app import app, set_up_logging
 from reput.streaming.cli.options import LogConfig, QueuesIfGiven, Reporting, Store, table_option
-from reput.streaming.process.working import working
+from reput.streaming.process.terminal import working
 
 _DIFFERS = 1
 
@@ -36,7 +36,7 @@ def verify(
 
     Nothing is written. The exit code is 1 if something differs.
     """
-    from reput.streaming.config.master import check_paths_on  # noqa: PLC0415
+    from reput.streaming.config.run_options import check_paths_on  # noqa: PLC0415
     from reput.streaming.config.stored_sizes import read_by_files  # noqa: PLC0415
     from reput.streaming.verify import report as verify_report  # noqa: PLC0415
     from reput.streaming.verify import verify as verify_command  # noqa: PLC0415

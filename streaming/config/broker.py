@@ -1,14 +1,247 @@
-"""The broker's settings beyond sizes: its version, multi dispatch, ConsumeQueueExt, and what its ``config/`` holds."""
+"""The broker's settings beyond sizes: its version, multi dispatch, ConsumeQueueExt, and the topics that it knows.
+
+A broker keeps its topics in ``config/topics.json``; with ``configManagerVersion=v2`` in the RocksDB database
+``config/rdb`` (``TopicConfigManagerV2``), and with ``storeType=defaultRocksDB`` in ``config/topics``
+(``RocksDBTopicConfigManager``). Some of them have a BatchConsumeQueue (5.x). A queue of the wrong kind keeps a broker
+from starting, so a kind is never guessed.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Final
 
 from reput.sinks.dispatch.logic_needs import LogicNeeds, MultiDispatch
+from reput.sinks.files.config_manager import backup_of, is_rocksdb, load_config_file, read_rocksdb
 from reput.sinks.filter.consumer_filter import BloomFilter, load_consumer_filters
+from reput.sinks.queue.batch_consume_queue import KIND as BATCH_KIND
+from reput.source.errors import OptionError, StoreError
 from reput.source.log.store_layout import rocksdb_queues
-from reput.streaming.config.settings import VERSION, Settings
-from reput.streaming.config.topics import CONFIG, read_topics
+from reput.source.options import shown
+from reput.streaming.config.settings import AUTO, CONFIG_MANAGER_V1, CONFIG_MANAGER_V2, VERSION, Settings
+
+CONFIG: Final = "config"
+TOPICS: Final = "topics.json"
+_RDB: Final = "rdb"
+_ROCKSDB_TOPICS: Final = "topics"
+# table prefix, table id, record prefix: what precedes the length of a topic and the topic
+_KEY_OF_TOPIC: Final = b"\x01\x00\x03\x02"
+_TABLE_OF_TOPICS: Final = _KEY_OF_TOPIC[:3]
+_LENGTH_BYTES: Final = 2
+_LOG_SUFFIX, _INFO_LOG = ".log", "LOG"
+# A topic and its version are written at once; what was read of them before may have ended between.
+_WRITTEN_AT_ONCE: Final = 4096
+_JSON: Final = b"\x01"
+_QUEUE_TYPE: Final = "queue.type"
+_BATCH_CQ: Final = "BatchCQ"
+_QUEUE_TYPES: Final = ("SimpleCQ", _BATCH_CQ, "RocksDBCQ")
+_ADVICE: Final = "restore it, or its .bak"
+_STATE_IT: Final = (
+    "give the --broker-conf with which the broker runs, or --option configManagerVersion=v1 or v2, or move away what "
+    "the broker does not read"
+)
+
+
+@dataclass(frozen=True)
+class Topics:
+    """Topics as UTF-8: all that are known, and those with a BatchConsumeQueue; `path` is where they are from."""
+
+    path: Path
+    known: frozenset[bytes] = frozenset()
+    batch: frozenset[bytes] = frozenset()
+
+
+def read_topics(settings: Settings, store: Path) -> Topics:
+    """Read the topics of `store` as its broker would.
+
+    Raises
+    ------
+    OptionError
+        There are no topics, or several accounts of them that differ, and the settings do not say which one the broker
+        reads.
+    StoreError
+        They cannot be read, or there is a BatchConsumeQueue of a topic that is not among them.
+    """
+    config, stated = store / CONFIG, settings.broker.config_manager_version
+    json_path = config / TOPICS
+    has_json = json_path.exists() or backup_of(json_path).exists()
+    readers: list[tuple[bool, str, Path, Callable[[Path], Topics]]] = [
+        (has_json, CONFIG_MANAGER_V1, json_path, _of_json),
+        (is_rocksdb(config / _ROCKSDB_TOPICS), CONFIG_MANAGER_V1, config / _ROCKSDB_TOPICS, _of_rocksdb_v1),
+        (is_rocksdb(config / _RDB), CONFIG_MANAGER_V2, config / _RDB, _of_rocksdb_v2),
+    ]
+    present = [(version, path, reader) for is_there, version, path, reader in readers if is_there]
+    wanted = [reader(path) for version, path, reader in present if stated in (AUTO, version)]
+    if present and not wanted:
+        raise OptionError(
+            f"the topics of {store} are in {present[0][1]}, and configManagerVersion={stated} does not read that: the "
+            "kinds of the queues are not known",
+            advice=_STATE_IT,
+            file=present[0][1],
+        )
+    for other in wanted[1:]:
+        if other.batch != wanted[0].batch:
+            raise OptionError(
+                f"{wanted[0].path} and {other.path} do not name the same topics with a BatchConsumeQueue",
+                advice=_STATE_IT,
+                file=other.path,
+            )
+    topics = Topics(json_path)
+    if wanted:
+        topics = Topics(wanted[0].path, frozenset().union(*(each.known for each in wanted)), wanted[0].batch)
+    _check_batch_queues(topics, store)
+    return topics
+
+
+def _check_batch_queues(topics: Topics, store: Path) -> None:
+    """Raise StoreError for a BatchConsumeQueue of the store whose topic is not known."""
+    for topic, _ in BATCH_KIND.queues(store):
+        if topic not in topics.known:
+            raise StoreError(
+                f"{store / BATCH_KIND.top} has queues of the topic {shown(topic.decode(errors='replace'))}, which "
+                f"{topics.path} does not name: the kind of its queues is not known",
+                advice=f"restore {topics.path} with that topic; if the topic was deleted, remove its folder below "
+                f"{BATCH_KIND.top}/",
+                file=topics.path,
+            )
+
+
+def _of_json(path: Path) -> Topics:
+    found = load_config_file(path, lambda value: _topics(path, _table(value)), "a broker's topics", advice=_ADVICE)
+    return Topics(path) if found is None else found
+
+
+def _table(value: Any) -> Iterable[tuple[str, Any]]:
+    table = value.get("topicConfigTable", {})
+    if not isinstance(table, dict):
+        raise TypeError("topicConfigTable is not an object")
+    return table.items()
+
+
+def _of_rocksdb_v1(directory: Path) -> Topics:
+    found = read_rocksdb(directory, b"")
+    return _of_values(directory, ((topic, value) for topic, value in found.items()))
+
+
+def _of_rocksdb_v2(directory: Path) -> Topics:
+    # A broker passes over what is not JSON.
+    found = (
+        (key[len(_KEY_OF_TOPIC) + _LENGTH_BYTES :], value[len(_JSON) :])
+        for key, value in read_rocksdb(directory, _KEY_OF_TOPIC).items()
+        if value.startswith(_JSON)
+    )
+    return _of_values(directory, found)
+
+
+def _of_values(directory: Path, values: Iterable[tuple[bytes, bytes]]) -> Topics:
+    def decoded() -> Iterator[tuple[str, Any]]:
+        for topic, value in values:
+            yield topic.decode(errors="replace"), json.loads(value)
+
+    try:
+        return _topics(directory, decoded())
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise StoreError(
+            f"{directory} does not hold a broker's topics ({str(error)[:200]})", advice=_ADVICE, file=directory
+        ) from error
+
+
+def _topics(path: Path, table: Iterable[tuple[str, Any]]) -> Topics:
+    known, batch = set(), set()
+    for topic, config in table:
+        name = topic.encode(errors="replace")
+        known.add(name)
+        if _queue_type(path, topic, config) == _BATCH_CQ:
+            batch.add(name)
+    return Topics(path, frozenset(known), frozenset(batch))
+
+
+def _queue_type(path: Path, topic: str, config: Any) -> str:
+    """``QueueTypeUtils#getCQType``; a broker ends with an error where it meets another type."""
+    attributes = config.get("attributes")
+    if attributes is not None and not isinstance(attributes, Mapping):
+        raise TypeError(f"the attributes of {shown(topic)} are not an object")
+    found = (attributes or {}).get(_QUEUE_TYPE, _QUEUE_TYPES[0])
+    if found not in _QUEUE_TYPES:
+        raise OptionError(
+            f"{path}: {_QUEUE_TYPE} of the topic {shown(topic)} is {shown(str(found))}, which no broker knows",
+            advice=f"set it to one of {', '.join(_QUEUE_TYPES)}",
+            file=path,
+        )
+    return str(found)
+
+
+class TopicsWatch:
+    """Tells when the topics of a store may have changed, cheaply enough to be asked before each micro-batch.
+
+    A broker stores a topic before it takes a message of it. So whoever knows where the log ends, and asks then, knows
+    the kinds of the queues of all records up to there.
+    """
+
+    def __init__(self, store: Path) -> None:
+        self._config = store / CONFIG
+        self._seen: object = None
+        # How much was read of each write-ahead log of config/rdb.
+        self._logs: dict[str, int] = {}
+
+    def has_changed(self) -> bool:
+        """Whether anything may have changed since the last call; true for the first.
+
+        Raises
+        ------
+        StoreError
+            The files cannot be looked at.
+        """
+        try:
+            json_path = self._config / TOPICS
+            files = [json_path, backup_of(json_path), *_listed(self._config / _ROCKSDB_TOPICS)]
+            found = [_stamp(file) for file in files]
+            rdb = _listed(self._config / _RDB)
+            is_written = self._has_topics(rdb)
+        except OSError as error:
+            raise StoreError(f"cannot look at {error.filename}: {error.strerror}", file=self._config) from error
+        seen = found, [file.name for file in rdb if file.suffix != _LOG_SUFFIX]
+        changed, self._seen = is_written or seen != self._seen, seen
+        return changed
+
+    def _has_topics(self, rdb: list[Path]) -> bool:
+        """Whether the write-ahead logs of ``config/rdb`` got a topic.
+
+        Consumers' offsets are written there all the time. A topic comes with the version of the table of topics, and of
+        the two keys a boundary of RocksDB's blocks can cut only one.
+        """
+        logs, found = {}, False
+        for file in rdb:
+            if file.suffix == _LOG_SUFFIX:
+                with suppress(FileNotFoundError), file.open("rb") as opened:
+                    opened.seek(max(0, self._logs.get(file.name, 0) - _WRITTEN_AT_ONCE))
+                    data = opened.read()
+                    logs[file.name] = opened.tell()
+                    is_new = self._logs.get(file.name) != logs[file.name]
+                    found |= is_new and _TABLE_OF_TOPICS in data
+        self._logs = logs
+        return found
+
+
+def _listed(directory: Path) -> list[Path]:
+    """The database's files by name; none without the directory."""
+    try:
+        return sorted(file for file in directory.iterdir() if file.name.partition(".")[0] != _INFO_LOG)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _stamp(file: Path) -> object:
+    try:
+        status = file.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
 
 Version = tuple[int, int, int]
 #: The settings by which a broker keeps no index files.

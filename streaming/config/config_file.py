@@ -1,14 +1,22 @@
-"""Reading the files that configure reput."""
+"""The file of ``--config``: its options, and a section ``[[broker]]`` for each of several brokers.
+
+A section has where its broker's store and output are, and options of its own. What is one for a process is not among
+them.
+"""
 
 from __future__ import annotations
 
+import itertools
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from reput.source.errors import OptionError
-from reput.source.options import shown
+from reput.source.options import parse_given, shown
+from reput.streaming.config.run_options import OF_PROCESS
+from reput.streaming.config.settings import PIPELINE_OPTIONS
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -99,3 +107,147 @@ def _text(where: str, name: str, value: object) -> str:
     what = kind.get(type(value), "a date or time")
     msg = f"{where}: {shown(name)} is {what}; text, a whole number, true or false wanted"
     raise OptionError(msg)
+
+
+_STORE, _OUTPUT, _BROKER_CONF, _CHECKPOINT = "store", "output", "brokerConf", "checkpoint"
+#: What a section has beside options.
+PATHS: Final = (_STORE, _OUTPUT, _BROKER_CONF, _CHECKPOINT)
+_REQUIRED: Final = (_STORE, _OUTPUT)
+
+
+@dataclass(frozen=True)
+class BrokerSection:
+    """One ``[[broker]]``; all paths are absolute.
+
+    Attributes
+    ----------
+    file, number
+        The file, and which of its sections this is, counted from 1.
+    store, output, broker_conf, checkpoint
+        What one broker's command is given as ``--store``, ``--output``, ``--broker-conf`` and ``--checkpoint``.
+    options
+        Values by name of the section's own options.
+    """
+
+    file: Path
+    number: int
+    store: Path
+    output: Path
+    broker_conf: Path | None
+    checkpoint: Path | None
+    options: Mapping[str, Any]
+
+    @property
+    def where(self) -> str:
+        """What an error calls it."""
+        return section_name(self.file, self.number)
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What a file has: values of options by name, and the brokers' sections; `path` is None where no file is given."""
+
+    path: Path | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    sections: tuple[BrokerSection, ...] = ()
+
+    @classmethod
+    def read(cls, path: Path | None) -> Configuration:
+        """Read a file.
+
+        Raises
+        ------
+        OptionError
+            It cannot be read, an option is unknown or its value not allowed, a section lacks its store or output or
+            has an option that is one for a process, or two sections share a path.
+        """
+        if path is None:
+            return cls()
+        options, sections = read_toml(path)
+        found = tuple(_section(path, number, each) for number, each in enumerate(sections, 1))
+        _check_distinct(found)
+        return cls(path, parse_given(PIPELINE_OPTIONS, options, f"{path}: "), found)
+
+    def section_of(self, store: Path) -> BrokerSection | None:
+        """The section of the broker with that store; None if the file has no sections.
+
+        Raises
+        ------
+        OptionError
+            It has sections, and none with that store.
+        """
+        if not self.sections:
+            return None
+        for each in self.sections:
+            if each.store.resolve() == store.resolve():
+                return each
+        raise OptionError(
+            f"{self.path}: no [[{BROKER}]] has the store {store}",
+            advice="give the --store of one of them, or a file without sections",
+        )
+
+
+def check_names(sections: Sequence[tuple[BrokerSection, str]]) -> None:
+    """Raise OptionError if two of the sections are of brokers of the same name, given with each section."""
+    named: dict[str, BrokerSection] = {}
+    for section, name in sections:
+        other = named.setdefault(name, section)
+        if other is not section:
+            raise OptionError(
+                f"{section.where}: its broker is called {shown(name)}, as that of section {other.number}",
+                advice=f"give each a name of its own: {BROKER} = NAME in its section",
+            )
+
+
+def _section(file: Path, number: int, given: Mapping[str, str]) -> BrokerSection:
+    where = section_name(file, number)
+    paths: dict[str, Path] = {}
+    options: dict[str, str] = {}
+    by_lower = {name.lower(): name for name in PATHS}
+    for name, text in given.items():
+        if name.lower() in by_lower:
+            paths[by_lower[name.lower()]] = _path(where, name, text)
+        else:
+            options[name] = text
+    for name in _REQUIRED:
+        if name not in paths:
+            raise OptionError(f"{where}: {name} is missing")
+    values = parse_given(PIPELINE_OPTIONS, options, f"{where}: ")
+    for name in values:
+        if name in OF_PROCESS:
+            raise OptionError(
+                f"{where}: {name} is one for all brokers of a process",
+                advice=f"give it above the first [[{BROKER}]], or on the command line",
+            )
+    return BrokerSection(
+        *(file, number, paths[_STORE], paths[_OUTPUT], paths.get(_BROKER_CONF), paths.get(_CHECKPOINT)), options=values
+    )
+
+
+def _path(where: str, name: str, text: str) -> Path:
+    path = Path(text.strip())
+    if not path.is_absolute() or "\0" in text:
+        raise OptionError(f"{where}: {name}={shown(text)}: an absolute path wanted")
+    return path
+
+
+def _check_distinct(sections: Sequence[BrokerSection]) -> None:
+    """Raise OptionError if two sections have one store, or if what one writes is where another one works."""
+    for one, other in itertools.combinations(sections, 2):
+        if one.store.resolve() == other.store.resolve():
+            raise OptionError(f"{other.where}: its {_STORE} {other.store} is that of section {one.number}")
+    for one, other in itertools.permutations(sections, 2):
+        for name, path in _written(one):
+            for other_name, taken in ((_STORE, other.store), *_written(other)):
+                if path.resolve() == taken.resolve():
+                    raise OptionError(f"{one.where}: its {name} {path} is the {other_name} of section {other.number}")
+                if taken.resolve() in path.resolve().parents:
+                    raise OptionError(
+                        f"{one.where}: its {name} {path} is inside the {other_name} of section {other.number}"
+                    )
+
+
+def _written(section: BrokerSection) -> Iterator[tuple[str, Path]]:
+    yield _OUTPUT, section.output
+    if section.checkpoint is not None:
+        yield _CHECKPOINT, section.checkpoint

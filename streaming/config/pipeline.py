@@ -28,7 +28,7 @@ from reput.source.options import INT_MAX, filled, parse_given, parse_value, show
 from reput.source.record.message_properties import parse_delay_levels
 from reput.streaming.config.broker import broker_version
 from reput.streaming.config.broker_conf import FILE_STORE, NUMBERS, PATHS, SWITCHES, BrokerConf
-from reput.streaming.config.broker_sections import Configuration
+from reput.streaming.config.config_file import Configuration
 from reput.streaming.config.made_for import check_stated, makes_all_of, recorded_in, warn_of_newer
 from reput.streaming.config.run_options import SparkOptions, SqlOptions, TailOptions
 from reput.streaming.config.settings import (

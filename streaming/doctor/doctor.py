@@ -10,7 +10,7 @@ from pathlib import Path
 from reput.sinks.files.store_lock import lock_holder
 from reput.sinks.files.store_path import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, INDEX
 from reput.source.log.store_layout import no_commit_log
-from reput.streaming.config.broker import QUEUES_IN_BOTH, Version, broker_version, unseen_queues
+from reput.streaming.config.broker import QUEUES_IN_BOTH, Version, broker_version, read_topics, unseen_queues
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.config.stored_sizes import (
     ForgottenConf,
@@ -22,7 +22,6 @@ from reput.streaming.config.stored_sizes import (
     misfits_at_start,
     way_out,
 )
-from reput.streaming.config.topics import read_topics
 from reput.streaming.doctor.advice import Advice, SettingsInDoubt, advise
 from reput.streaming.doctor.kept_records import moving
 from reput.streaming.doctor.predict import no_start, predict

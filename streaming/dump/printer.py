@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TextIO
 
 from reput.source.printable import printable, printable_json
-from reput.streaming.process.standard_streams import terminal_width
+from reput.streaming.process.terminal import terminal_width
 from reput.streaming.process.text_table import TextTable
 
 # Topics are counted by name up to here: a log that somebody forged could have one for each record.

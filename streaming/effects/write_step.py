@@ -19,12 +19,18 @@ from reput.sinks.sink import Sink
 from reput.sinks.store_checkpoint import load_store_checkpoint, store_checkpoint
 from reput.sinks.table.message_table import MessageTable
 from reput.source.log.range_reader import DecodeOptions
-from reput.streaming.effects.effects import Effects
+from reput.streaming.effects.effects import (
+    Effects,
+    EffectsWriter,
+    Lines,
+    QuarantineStep,
+    TableWriter,
+    write_side_by_side,
+    writers_of,
+)
 from reput.streaming.effects.range_task import RangeEffects, RangeTask
-from reput.streaming.effects.writers import EffectsWriter, TableWriter, write_side_by_side, writers_of
 from reput.streaming.output.logic_sinks import LogicSinks
 from reput.streaming.output.paths import LOGIC, TABLE
-from reput.streaming.output.quarantine_step import Lines, QuarantineStep
 
 
 @dataclass(frozen=True)

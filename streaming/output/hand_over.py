@@ -27,8 +27,8 @@ from reput.source.record.damage import STOP
 from reput.source.record.message_decoder import Verdict
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.output.log_explains import FOLDERS, RECOVER, Gap, check_explained
+from reput.streaming.output.logic_sinks import aligned, check_fingerprint, check_not_expired
 from reput.streaming.output.recovery_start import broker_recovers_from
-from reput.streaming.output.startup import aligned, check_fingerprint, check_not_expired
 
 _log = logging.getLogger("reput")
 

@@ -28,7 +28,7 @@ from reput.sinks.queue.queue_reader import QueueReader
 from reput.source.errors import GIVE_YES, CommitLogRewoundError, ReputError, SinkError, UnexplainedError
 from reput.source.log.log_reader import LogReader
 from reput.source.record.message_properties import PROPERTY_INNER_MULTI_DISPATCH
-from reput.streaming.output.startup import check_fingerprint
+from reput.streaming.output.logic_sinks import check_fingerprint
 
 _PRE_BLANK_SIZE = int(PRE_BLANK["msg_size"])
 

@@ -1,12 +1,21 @@
-"""The sinks of the `logic` query that the configuration asks for, and what tasks must compute for them."""
+"""The sinks of the `logic` query that the configuration asks for, what tasks must compute for them, and their start.
+
+At start, Spark's offset, each sink's and what the log still has are compared. Each sink knows where it ends. A sink
+behind Spark's checkpoint is brought up from the log before the stream goes on. A sink ahead of it passes over what it
+already has. Without a checkpoint, Spark begins where the sinks end. What cannot be healed is refused with a reason.
+"""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.sink_progress import RecordFingerprint, SinkProgress
 from reput.sinks.index.index_sink import IndexSink
 from reput.sinks.queue.batch_consume_queue import BatchConsumeQueueSink
 from reput.sinks.queue.consume_queue import ConsumeQueueSink
@@ -14,8 +23,13 @@ from reput.sinks.queue.queue_check import QueueSettings
 from reput.sinks.queue.queue_sink import QueueSink
 from reput.sinks.sink import Sink
 from reput.sinks.store_checkpoint import StoreCheckpoint
+from reput.sinks.table.message_table import MessageTable
+from reput.source.errors import CommitLogRewoundError, DataLossError
+from reput.source.log.log_reader import LogReader
 from reput.streaming.config.broker import count_of_empty_index, keeps_queued_offset, logic_needs
 from reput.streaming.config.pipeline import PipelineConfig
+
+_log = logging.getLogger("reput")
 
 
 @dataclass(frozen=True)
@@ -118,3 +132,117 @@ def _batch_sink(config: PipelineConfig, files: DurableFiles) -> BatchConsumeQueu
     queue = config.queue
     size = queue.mapper_file_size_batch_consume_queue
     return BatchConsumeQueueSink(files, size, keeps_later_life=queue.keeps_later_life)
+
+
+_WAY_OUT = "give an empty --output (and --table) to derive everything from the log as it is"
+_RECOVER = "'reput recover' with the same --store and --output cuts it back to the last record that still agrees"
+_REPAIR = (
+    "'reput rebuild --only table' with the same --store, --output and --table makes the table as the log is, from the "
+    "last record that still agrees"
+)
+_WAYS_OUT = {
+    ConsumeQueueSink.name: _RECOVER,
+    BatchConsumeQueueSink.name: _RECOVER,
+    IndexSink.name: _RECOVER,
+    MessageTable.name: _REPAIR,
+}
+
+
+class Recoverable(Protocol):
+    """A sink, as far as recovery needs it; see ``Sink``."""
+
+    name: str
+
+    def recover(self, start_offset: int) -> SinkProgress:
+        """Bring the sink to the state of its progress record."""
+
+    def pass_over(self, end_offset: int) -> None:
+        """Go on at `end_offset`."""
+
+    @property
+    def end_offset(self) -> int:
+        """Where the sink ends."""
+
+
+def recover_sinks(sinks: Sequence[Recoverable], log: LogReader, *, fail_on_data_loss: bool) -> None:
+    """Recover each sink and check it against the log.
+
+    Raises
+    ------
+    CommitLogRewoundError
+        A sink's last record is no longer where it was.
+    DataLossError
+        Records behind a sink's end have expired unread, and `fail_on_data_loss` is set.
+    TransientError
+        The log has no segment at all, and a sink has records of it.
+    """
+    start = None
+    for sink in sinks:
+        if start is None:
+            start = log.initial_offset()
+        progress = sink.recover(start)
+        if progress.last_record is not None:
+            log.find_record(progress.last_record)
+            check_fingerprint(log, sink.name, progress.last_record, progress.start_offset)
+        lost = check_not_expired(log, sink.name, sink.end_offset, fail_on_data_loss=fail_on_data_loss)
+        if lost is not None:
+            _log.warning("%s; going on without them", lost)
+            sink.pass_over(log.next_available(sink.end_offset))
+
+
+def check_not_expired(log: LogReader, sink: str, end: int, *, fail_on_data_loss: bool) -> str | None:
+    """What a sink that ends at `end` has lost, as part of a sentence; None if no record behind it expired unread.
+
+    If `fail_on_data_loss` is set, a hole between two segments is no expiry: it is reported elsewhere, with file names.
+
+    Raises
+    ------
+    DataLossError
+        Records expired unread, and `fail_on_data_loss` is set.
+    """
+    further = log.next_available(end)
+    is_behind_begin = end >= log.queue().min_offset
+    if further == end or (is_behind_begin and fail_on_data_loss):
+        return None
+    there = "goes on" if is_behind_begin else "begins"
+    lost = f"{sink} ends at {end} and the log {there} at {further}: records between expired unread"
+    if fail_on_data_loss:
+        raise DataLossError(lost, advice="set failOnDataLoss=false to go on without them", physical_offset=end)
+    return lost
+
+
+def check_fingerprint(log: LogReader, sink: str, known: RecordFingerprint, start_offset: int = 0) -> None:
+    """Raise CommitLogRewoundError if the log has another record, or none, at the physical offset of `known`.
+
+    After an unclean stop a broker moves its write position back and writes other records over those that a reader
+    already had (``MappedFileQueue#truncateDirtyFiles``). It clears no byte: `known` may still stand there whole, behind
+    the log's new end. So the records before it must lead to it, from its segment's begin or, if an output was begun
+    behind a damaged record, from `start_offset`.
+    """
+    file = log.queue().find(known.offset)
+    if file is None and known.offset < log.queue().end_of_files:
+        return  # it expired, or is missing in the middle, which is reported elsewhere
+    found: RecordFingerprint | None = None
+    if file is not None and known.offset + known.size <= file.end and log.is_led_to(known, start_offset):
+        found = fingerprint_at(log, known)
+    if found != known:
+        raise CommitLogRewoundError(
+            f"{sink} has a record of {known.size} bytes at offset {known.offset}, stored at {known.store_timestamp}, "
+            f"and the log now has {found or 'no such record'}: the broker cut the log and wrote on, or this is "
+            "another store",
+            advice=_WAYS_OUT.get(sink, _WAY_OUT),
+            physical_offset=known.offset,
+        )
+
+
+def fingerprint_at(log: LogReader, known: RecordFingerprint) -> RecordFingerprint | None:
+    """The record that the log has where `known` was; None if no good record of its size is there."""
+    found = log.message_at(known.offset, known.size)
+    if found is None:
+        return None
+    return RecordFingerprint(found.physical_offset, found.msg_size, found.store_timestamp, found.body_crc)
+
+
+def aligned(log: LogReader, offset: int) -> int:
+    """The last offset up to `offset` where a record begins: a sink that took over a broker's files may end anywhere."""
+    return log.align_down(0, offset)

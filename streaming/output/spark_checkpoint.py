@@ -17,7 +17,7 @@ from reput.source.errors import OutputError, check_format
 from reput.source.log.log_reader import LogReader
 from reput.source.printable import lines_of
 from reput.streaming.output.paths import LOGIC
-from reput.streaming.process.run_directory import run_directory
+from reput.streaming.process.environment import run_directory
 
 SPARK_CHECKPOINT_OF_LOGIC = (REPUT, SPARK_CHECKPOINT, LOGIC)
 

@@ -1,4 +1,4 @@
-"""What processes print, kept in files that stay within a bound however long the processes run.
+"""What processes print, kept in files that stay within a bound however long the processes run; and what lines say.
 
 The JVM hands its standard error on to the daemon of Python workers, and that to its workers. A file that they write
 themselves can only be renamed under them, which they do not notice, or emptied under them, which loses what comes in
@@ -9,6 +9,9 @@ between two lines.
   JVM ends because its standard input is closed.
 * If the disk is full or gone, what does not fit is dropped and counted, and the run goes on.
 * A pipe that is full would have the JVM wait. The thread that empties it waits for nothing but the disk.
+
+`Allowance` keeps lines that repeat few. Lines of the log and Spark's jobs name the broker and the query for which a
+thread works (`at_work_for`).
 """
 
 from __future__ import annotations
@@ -17,13 +20,16 @@ import fcntl
 import logging
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Final
 
 from reput.source.printable import printable
 
+_log = logging.getLogger("reput")
 #: A file's size unless the caller says otherwise.
 LOG_BYTES_MAX: Final = 10 * 1024 * 1024
 #: How many older files there are beside the one that is written.
@@ -37,7 +43,6 @@ _LAST_BYTES = 16 * 1024
 _PIPE_BYTES = 1024 * 1024
 # A Python worker may hold its end a moment longer than the JVM that began it.
 _READ_OUT_WITHIN_S = 1.0
-_log = logging.getLogger("reput")
 
 
 class RotatingLog:
@@ -172,3 +177,57 @@ def _whole_lines(descriptor: int) -> Iterator[bytes]:
             rest = rest[end:]
     if rest:
         yield rest
+
+
+class Allowance:
+    """Allows `burst` at once; each is allowed again `renewed_after_s` seconds later, so at most one in that time."""
+
+    def __init__(self, burst: int, renewed_after_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` is monotonic, in seconds."""
+        self._burst = float(burst)
+        self._renewed_after_s = renewed_after_s
+        self._clock = clock
+        self._left, self._asked_at = self._burst, clock()
+
+    def take(self) -> bool:
+        """Whether one more is allowed now."""
+        now = self._clock()
+        self._left = min(self._burst, self._left + (now - self._asked_at) / self._renewed_after_s)
+        self._asked_at = now
+        if self._left < 1.0:
+            return False
+        self._left -= 1.0
+        return True
+
+
+_broker: ContextVar[str | None] = ContextVar("broker", default=None)
+_query: ContextVar[str | None] = ContextVar("query", default=None)
+
+
+def broker_of_thread() -> str | None:
+    """The name of the broker for which this thread works; None where the process keeps one alone."""
+    return _broker.get()
+
+
+def query_of_thread() -> str | None:
+    """The name of the query for which this thread works just now; None for work that belongs to none."""
+    return _query.get()
+
+
+def work_for(broker: str | None) -> None:
+    """Have this thread work for `broker` from now on.
+
+    A thread that it starts works for nobody, unless it runs in a copy of this one's context.
+    """
+    _broker.set(broker)
+
+
+@contextmanager
+def at_work_for(broker: str | None, query: str) -> Iterator[None]:
+    """Have this thread work for a query of `broker` within the block, and afterwards for whom it did before."""
+    before = _broker.set(broker), _query.set(query)
+    try:
+        yield
+    finally:
+        _broker.reset(before[0])
+        _query.reset(before[1])

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TextIO
 
 from reput.streaming.config.pipeline import PipelineConfig
-from reput.streaming.process.standard_streams import terminal_width
+from reput.streaming.process.terminal import terminal_width
 from reput.streaming.query.lines import check_format, lines, parse_time
 from reput.streaming.query.message_row import message_row
 from reput.streaming.query.options import QueryOptions

@@ -18,9 +18,8 @@ from reput.source.errors import SinkError, StoreError
 from reput.source.log.log_reader import Absence, MessageLookup
 from reput.source.record.message_decoder import Message, MessageId
 from reput.source.record.message_properties import split_keys
-from reput.streaming.config.broker import NO_INDEX_FILES
+from reput.streaming.config.broker import NO_INDEX_FILES, read_topics
 from reput.streaming.config.pipeline import PipelineConfig
-from reput.streaming.config.topics import read_topics
 from reput.streaming.query.options import DEFAULT_QUERY_MAX_NUM, MAX_MSGS_NUM_BATCH, check_key, check_unique_key
 
 QueueLookup: TypeAlias = ConsumeQueueLookup | BatchConsumeQueueLookup

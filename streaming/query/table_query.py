@@ -15,7 +15,7 @@ from reput.sinks.table.location import TableLocation
 from reput.sinks.table.lookup import TableAnswer, TableLookup, Within
 from reput.source.errors import OptionError
 from reput.streaming.output.paths import check_table
-from reput.streaming.process.standard_streams import terminal_width
+from reput.streaming.process.terminal import terminal_width
 from reput.streaming.query.lines import check_format, lines, parse_time, time_text
 from reput.streaming.query.options import QueryOptions, check_key, check_unique_key
 

@@ -22,13 +22,10 @@ from reput.source.log.mapped_file_queue import MappedFileQueue
 from reput.source.log.offset_range import OffsetRange
 from reput.source.log.range_reader import RangeCut, cut_ranges, limit, split
 from reput.streaming.config.pipeline import PipelineConfig, check_range_count
-from reput.streaming.effects.effects import Effects
+from reput.streaming.effects.effects import Effects, EffectsWriter, QuarantineStep, TableWriter, write_side_by_side
 from reput.streaming.effects.range_task import RangeEffects, RangeTask
 from reput.streaming.effects.waves import OnRange, Waves, worth_a_wave
-from reput.streaming.effects.writers import EffectsWriter, TableWriter, write_side_by_side
-from reput.streaming.output.logic_sinks import LogicSinks
-from reput.streaming.output.quarantine_step import QuarantineStep
-from reput.streaming.output.startup import aligned
+from reput.streaming.output.logic_sinks import LogicSinks, aligned
 from reput.streaming.rebuild.plan import RebuildRequest
 from reput.streaming.rebuild.report import RebuildProgress
 from reput.streaming.tasks.tasks import OnResult, Tasks

@@ -15,7 +15,7 @@ from reput.sinks.table.location import TableLocation
 from reput.source.errors import FIRST_FORMAT, OptionError, check_format
 from reput.source.log.log_reader import LogReader
 from reput.streaming.config.pipeline import PipelineConfig
-from reput.streaming.spark.kernels import prepare_kernels
+from reput.streaming.spark.class_archive import prepare_kernels
 
 _log = logging.getLogger("reput")
 

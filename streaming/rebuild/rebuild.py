@@ -33,20 +33,20 @@ from reput.source.record.damage import STOP
 from reput.streaming.config.made_for import check_made_for
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.config.stored_sizes import check_fits_files
-from reput.streaming.effects.writers import (
+from reput.streaming.effects.effects import (
     EffectsWriter,
     IndexPutTasks,
     IndexWriter,
+    QuarantineStep,
     QueueAppendTasks,
     QueueWriter,
     TableWriter,
+    open_quarantine_table,
 )
 from reput.streaming.output.hand_over import abort_while_changed, doubt_of_log, hand_over
 from reput.streaming.output.log_explains import check_explained
-from reput.streaming.output.logic_sinks import LogicSinks
+from reput.streaming.output.logic_sinks import LogicSinks, aligned, recover_sinks
 from reput.streaming.output.paths import OutputPaths, refuse_paths_inside
-from reput.streaming.output.quarantine_step import QuarantineStep, open_quarantine_table
-from reput.streaming.output.startup import aligned, recover_sinks
 from reput.streaming.rebuild.output import OutputChange
 from reput.streaming.rebuild.pipeline import RebuildPipeline
 from reput.streaming.rebuild.plan import RebuildPlan, RebuildRequest, only_index, only_queues

@@ -28,7 +28,7 @@ from reput.source.log.offset_range import OffsetRange
 from reput.source.log.range_reader import DecodeOptions, read_windows
 from reput.source.options import SourceOptions
 from reput.streaming.config.pipeline import PipelineConfig
-from reput.streaming.output.startup import fingerprint_at
+from reput.streaming.output.logic_sinks import fingerprint_at
 from reput.streaming.output.table_rows import ComparedRows, compared_rows
 from reput.streaming.tasks.tasks import Tasks, run_over
 

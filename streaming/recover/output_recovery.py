@@ -31,9 +31,8 @@ from reput.source.log.log_reader import LogReader
 from reput.streaming.config.broker import logic_needs
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.effects.range_task import RangeEffects, RangeTask
-from reput.streaming.output.logic_sinks import queue_settings
+from reput.streaming.output.logic_sinks import fingerprint_at, queue_settings
 from reput.streaming.output.spark_checkpoint import SPARK_CHECKPOINT_OF_LOGIC, spark_offset
-from reput.streaming.output.startup import fingerprint_at
 
 # How much of the log is compared at once.
 _BATCH_BYTES = 64 * 1024 * 1024

@@ -22,8 +22,7 @@ from reput.streaming.config.run_options import SqlOptions
 from reput.streaming.output.paths import check_table
 from reput.streaming.report.selection import CHOSEN, IS_QUEUED, OF_TOPICS, Selection
 from reput.streaming.sql.duckdb_query import TableStatements, table_statements
-from reput.streaming.status.report import status_of
-from reput.streaming.status.status_document import load_status
+from reput.streaming.status.status_document import load_status, status_of
 
 # ----------------------------------------------------------------------------------------------------------------------
 # What there is: rows, bytes and times, by queue, topic, kind and broker.

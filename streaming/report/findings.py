@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from reput.streaming.report.figures import Figures
 from reput.streaming.report.words import count, milliseconds, name_text, number
 from reput.streaming.status.batch_report import size_text
-from reput.streaming.status.judgement import State
+from reput.streaming.status.run_state import State
 
 _SAID_CELLS = 400
 _WELL = frozenset({State.RUNNING.value, State.STARTING.value})

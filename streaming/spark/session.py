@@ -1,4 +1,8 @@
-"""The SparkSession: Delta, this Python interpreter for the workers, compiled kernels, no noise on the terminal."""
+"""The SparkSession: Delta, this Python interpreter for the workers, compiled kernels, no noise on the terminal.
+
+Before it starts, the Java that it needs is found, or an error says so. ``spark-submit`` brings a JVM with a master,
+settings and packages of its own. `Sessions` are for a command that outlives its JVM.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import logging
 import os
 import re
 import shutil
+import subprocess
 import sys
 import threading
 import time
@@ -18,22 +23,27 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JError
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from reput.sinks.table.location import S3Location, TableLocation
 from reput.sinks.table.storage import S3Place
 from reput.source.errors import EnvironmentSetupError, TransientError
-from reput.streaming.process.failures import first_line, is_passing
+from reput.streaming.process.environment import WARNINGS, clear_run_directory, run_directory, submit_gateway
+from reput.streaming.process.failures import (
+    Jvm,
+    connected,
+    first_line,
+    has_jvm_died,
+    is_passing,
+    jvm_death,
+    kill_jvm,
+    last_jvm,
+    spark_home,
+)
 from reput.streaming.process.interruption import before_interruption, beside_the_main_thread
-from reput.streaming.process.jvm import Jvm, kill_jvm, last_jvm, spark_home
 from reput.streaming.process.process_log import LOG_BYTES_MAX
-from reput.streaming.process.run_directory import run_directory
-from reput.streaming.process.submission import submit_gateway
-from reput.streaming.spark.class_archive import SparkClasses, user_cache
-from reput.streaming.spark.java import check_java
-from reput.streaming.spark.kernels import choose_cache, prepare_kernels
-from reput.streaming.spark.submitted import builder_beside
+from reput.streaming.spark.class_archive import SparkClasses, choose_cache, prepare_kernels, user_cache
 
 _log = logging.getLogger("reput")
 _PAUSES_S = (1, 4)
@@ -100,7 +110,7 @@ def start_session(
 
     On this machine it starts with what ``class_archive`` has, if that exists. A start that fails for a reason that
     may pass is tried again, at most twice. ``end_session`` ends what is started here. Where ``spark-submit`` started
-    this process the session is in its JVM, and its settings count (``submitted``).
+    this process the session is in its JVM, and its settings count (`builder_beside`).
 
     Raises
     ------
@@ -355,3 +365,191 @@ def s3_settings(place: S3Place, scratch: Path, *, with_packages: bool) -> Mappin
     """Spark's settings for tables there; `with_packages` has it get the jars."""
     hadoop = {f"spark.hadoop.{name}": value for name, value in place.hadoop_settings(scratch / "s3a").items()}
     return {**hadoop, "spark.jars.excludes": ",".join(_EXCLUDED)} if with_packages else hadoop
+
+
+class Sessions:
+    """A session, and another one once the JVM of the last one has died.
+
+    Any thread may use it.
+    """
+
+    def __init__(self, start: Callable[[], SparkSession]) -> None:
+        """`start` starts a session (``start_session``); the last one is ended by `end`."""
+        self._start = start
+        #: Whether a session that has died is replaced.
+        self.can_start = True
+        self._session: SparkSession | None = None
+        self._is_stopped = False
+        self._lock = threading.Lock()
+
+    @classmethod
+    def of(cls, session: SparkSession) -> Sessions:
+        """Sessions with only this one, which belongs to the caller: once it has died, there is no other."""
+
+        def refuse() -> SparkSession:
+            raise jvm_death()
+
+        sessions = cls(refuse)
+        sessions._session, sessions.can_start = session, False
+        return sessions
+
+    def current(self) -> SparkSession:
+        """The session; the first one, and one after a death, is started now.
+
+        Raises
+        ------
+        EnvironmentSetupError, TransientError
+            ``start_session`` raised it.
+        """
+        with self._lock:
+            if self.has_died():
+                self._end()
+                # Workers end with their JVM, but not at once: none may be at work beside those of the next.
+                clear_run_directory()
+            if self._session is None:
+                self._session = self._start()
+            return self._session
+
+    def has_died(self) -> bool:
+        """Whether the last session's JVM has ended by itself, or Spark in it (`look`); it is not replaced yet."""
+        return self._session is not None and (self._is_stopped or has_jvm_died())
+
+    def is_lost(self, session: SparkSession) -> bool:
+        """Whether `session`, which `current` once returned, is of no use any more."""
+        return session is not self._session or self.has_died()
+
+    def look(self) -> None:
+        """After a failure, see whether Spark's context was stopped from outside, as a cluster does."""
+        if not self._lock.acquire(blocking=False):
+            return  # another one is just being started
+        try:
+            with suppress(Exception):
+                session: Any = self._session
+                self._is_stopped = session is not None and bool(session.sparkContext._jsc.sc().isStopped())  # noqa: SLF001
+        finally:
+            self._lock.release()
+
+    def end(self) -> None:
+        """End the session, if there is one."""
+        with self._lock:
+            self._end()
+
+    def _end(self) -> None:
+        session, self._session, self._is_stopped = self._session, None, False
+        if session is not None:
+            end_session(session)
+
+
+JAVA_MAJOR_MIN = 17
+_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+_INSTALL = (
+    "install it with 'apt-get install openjdk-17-jre-headless' (Debian, Ubuntu), "
+    "'dnf install java-17-openjdk-headless' (RHEL, Fedora) or 'brew install openjdk@17' (macOS), "
+    "or set JAVA_HOME"
+)
+
+
+def check_java() -> str:
+    """Make sure that the Java that Spark will start exists and is version 17 or later.
+
+    Returns
+    -------
+    str
+        Its path and the output of ``java -version``, which identify it.
+
+    Raises
+    ------
+    EnvironmentSetupError
+        It is missing, too old, or does not run.
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None or not Path(java).exists():
+        where = f"JAVA_HOME is {home}, and {java} does not exist" if home else "no java on the PATH"
+        raise _needed(where, java)
+    try:
+        answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=60)  # noqa: S603
+    except (OSError, subprocess.SubprocessError) as error:
+        raise _needed(f"{java} does not run ({error})", java) from error
+    match = _VERSION.search(answer.stderr + answer.stdout)
+    if match is None or int(match[1]) < JAVA_MAJOR_MIN:
+        found = match[1] if match else f"no version in {answer.stderr.strip()[:80]!r}"
+        raise _needed(f"{java} is {found}", java)
+    return f"{java}\n{answer.stderr}{answer.stdout}"
+
+
+def _needed(found: str, java: str | None) -> EnvironmentSetupError:
+    return EnvironmentSetupError(f"Spark needs Java {JAVA_MAJOR_MIN} or later: {found}", advice=_INSTALL, file=java)
+
+
+_EXTENSIONS, _PACKAGES = "spark.sql.extensions", "spark.jars.packages"
+_S3 = "org.apache.hadoop.fs.s3a.S3AFileSystem"
+# What rows and commits depend on; any other setting of spark-submit beats reput's own.
+_NEEDED = {"spark.app.name", "spark.master", "spark.sql.session.timeZone", "spark.sql.catalog.spark_catalog"}
+# A JVM that runs is past these.
+_OF_A_START = {
+    *("spark.driver.memory", "spark.driver.extraJavaOptions", "spark.driver.extraClassPath"),
+    *(_PACKAGES, "spark.jars.excludes"),
+}
+
+
+def submitted_master() -> str | None:
+    """The master that ``spark-submit`` was given; None if it did not start this process."""
+    if submit_gateway() is None:
+        return None
+    connect()
+    return SparkConf().get("spark.master")
+
+
+def connect() -> None:
+    """Have pyspark use the JVM of ``spark-submit``, which started this process."""
+    known = submit_gateway()
+    assert known is not None
+    if SparkContext._gateway is None:  # noqa: SLF001
+        found = connected(*known)
+        SparkContext._gateway, SparkContext._jvm = found, found.jvm  # noqa: SLF001
+
+
+def builder_beside(own: SparkSession.Builder) -> SparkSession.Builder:
+    """A builder for a session in this JVM: what ``spark-submit`` was given counts, where it can, before `own` settings.
+
+    Raises
+    ------
+    EnvironmentSetupError
+        ``spark-submit`` was not given the packages that `own` asks for.
+    """
+    connect()
+    options: dict[str, str] = own._options  # noqa: SLF001
+    _check_classes(options)
+    builder = SparkSession.Builder()
+    for name, value in _beside(options, dict(SparkConf().getAll())).items():
+        builder = builder.config(name, value)
+    return builder
+
+
+def _beside(own: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    settings = {
+        name: value for name, value in own.items() if name not in _OF_A_START and (name in _NEEDED or name not in given)
+    }
+    if _EXTENSIONS in own and _EXTENSIONS in given:
+        names = [*given[_EXTENSIONS].split(","), *own[_EXTENSIONS].split(",")]
+        settings[_EXTENSIONS] = ",".join(dict.fromkeys(name.strip() for name in names))
+    # As in a JVM of reput's own: Python processes load no code from the directory that they run in, and do not warn.
+    return {"spark.executorEnv.PYTHONSAFEPATH": "1", **_warnings_as_here(given), **settings}
+
+
+def _warnings_as_here(given: Mapping[str, str]) -> Mapping[str, str]:
+    name = f"spark.executorEnv.{WARNINGS}"
+    return {name: os.environ[WARNINGS]} if WARNINGS in os.environ and name not in given else {}
+
+
+def _check_classes(options: Mapping[str, str]) -> None:
+    packages = options.get(_PACKAGES, "")
+    wanted = [options[_EXTENSIONS]] if _EXTENSIONS in options else []
+    wanted += [_S3] if "hadoop-aws" in packages else []
+    jvm: Any = SparkContext._jvm  # noqa: SLF001
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    for name in wanted:
+        if loader.getResource(name.replace(".", "/") + ".class") is None:
+            msg = f"the JVM that spark-submit started has no class {name}"
+            raise EnvironmentSetupError(msg, advice=f"give spark-submit --packages {packages}")

@@ -26,7 +26,7 @@ from reput.sinks.table.storage import LOG
 from reput.source.errors import OptionError, OutputError, output_error_of
 from reput.source.log.store_layout import COMMIT_LOG, is_file_name
 from reput.source.printable import counted, printable, printable_json
-from reput.streaming.process.standard_streams import drop_output
+from reput.streaming.process.terminal import drop_output
 from reput.streaming.process.text_table import are_numbers, is_counted, with_separators
 from reput.streaming.sql.result import Result
 

@@ -21,14 +21,12 @@ from reput.sinks.anomalies import NO_ANOMALIES
 from reput.sinks.table.upkeep import UpkeepDone
 from reput.source.errors import ReputError
 from reput.source.printable import counted
-from reput.streaming.output.log_end import LogEnd
 from reput.streaming.output.paths import LOGIC, TABLE
-from reput.streaming.process.allowance import Allowance
 from reput.streaming.process.failures import failure_of, one_line
 from reput.streaming.process.interruption import is_set_within
-from reput.streaming.status.batch_report import BatchReport, Lag, LogWatch, duration_text, findings, size_text
-from reput.streaming.status.judgement import Judgement, State, judge
-from reput.streaming.status.run_state import QueryPhase, QueryState, RunState
+from reput.streaming.process.process_log import Allowance
+from reput.streaming.status.batch_report import BatchReport, Lag, LogEnd, LogWatch, duration_text, findings, size_text
+from reput.streaming.status.run_state import Judgement, QueryPhase, QueryState, RunState, State, judge
 from reput.streaming.status.status_document import worst_first, worst_of
 
 # ----------------------------------------------------------------------------------------------------------------------

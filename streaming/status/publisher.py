@@ -1,19 +1,44 @@
-"""Publishes the status of a process: over HTTP if a port is given, in a file of each output, and to systemd."""
+"""Publishes the status of a process: over HTTP if a port is given, in a file of each output, and to systemd.
+
+A thread of the driver serves `/metrics`, `/healthz`, `/readyz`, `/status` and `/`. Metrics are what `RunState` knows. A
+figure that the broker has, too, keeps its name after ``rocketmq_reput_``: ``dispatch_behind_bytes`` is 5.x's
+``rocketmq_storage_dispatch_behind_bytes``, ``commitlog_maxoffset`` is the exporter's ``rocketmq_brokeruntime_...``.
+systemd, or another program that listens at ``NOTIFY_SOCKET``, is told as ``sd_notify(3)`` says.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import socket
+import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.resources import files
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar, Final
+from urllib.parse import parse_qs
 
-from reput.streaming.process.service_manager import ServiceManager
-from reput.streaming.status.http_server import StatusServer
-from reput.streaming.status.judgement import Judgement, State, judge
-from reput.streaming.status.metrics import registry_of
-from reput.streaming.status.run_state import RunState
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    GCCollector,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+import reput
+from reput.source.errors import EnvironmentSetupError
+from reput.source.printable import printable
+from reput.streaming.process.failures import last_jvm
+from reput.streaming.status.run_state import BATCH_SECONDS, Judgement, QueryPhase, QueryState, RunState, State, judge
 from reput.streaming.status.status_document import StatusFile, status_document, worst_of
 
 # The main loop turns several times a second, and a batch of a query that is opened again runs in it.
@@ -159,3 +184,374 @@ class _ManagerReport:
         is_due = is_other or now - self._told_at >= _REASON_EVERY_S
         if is_due and judged != self._told and self._manager.status(f"{judged.state.value}: {judged.reason}"):
             self._told, self._told_at = judged, now
+
+
+_JSON = "application/json; charset=utf-8"
+_TEXT = "text/plain; charset=utf-8"
+_ASSETS: Final = {
+    "/": ("page.html", "text/html; charset=utf-8"),
+    "/page.css": ("page.css", "text/css; charset=utf-8"),
+    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+}
+# Nothing is loaded from elsewhere, and no text of a log can become code.
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+# A request and its answer, however slowly a client sends or reads; so many at once.
+_CONNECTION_WITHIN_S, _CONNECTIONS_MAX = 10.0, 32
+_ACCEPTED_AGAIN_AFTER_S = 0.1
+_READY = frozenset({State.RUNNING.value, State.DEGRADED.value, State.LAGGING.value})
+
+
+class StatusServer:
+    """An HTTP server that is open from `start` until the end of the ``with`` block."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        status: Callable[[str | None], dict[str, Any] | None],
+        registry: CollectorRegistry,
+        is_healthy: Callable[[], bool],
+    ) -> None:
+        """Listen on `host` and `port` (0: any free one).
+
+        `status` gives the document of all brokers, or of the one of a name; None where none has that name.
+
+        Raises
+        ------
+        EnvironmentSetupError
+            The port is taken, may not be used, or the host is none of this machine's.
+        """
+        handler = type("Handler", (_Handler,), {"status": [status], "registry": registry, "is_healthy": [is_healthy]})
+        try:
+            self._server = _Server((host, port), handler)
+        except (OSError, OverflowError) as error:
+            words = getattr(error, "strerror", None) or str(error)
+            raise EnvironmentSetupError(
+                f"metricsPort={port}: cannot listen on {host}: {words}",
+                advice="give another metricsPort, or a metricsHost of this machine",
+            ) from error
+        self._thread = threading.Thread(target=self._server.serve_forever, name="reput-http", daemon=True)
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        return int(self._server.server_address[1])
+
+    def __enter__(self) -> StatusServer:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    """Serves each connection in a thread; few at once, each for seconds.
+
+    Whoever may reach the port may open connections and say nothing. Each takes a descriptor of the process that needs
+    some for the log, the output and Spark. So the oldest connection ends where there are too many: an answer takes
+    milliseconds, and a new client, such as a probe, is still answered.
+    """
+
+    daemon_threads = True
+    request_queue_size = 16
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(address, handler)
+        self._changed = threading.Condition()
+        # By connection, in the order in which they came; None for one that is being ended.
+        self._began_at: dict[Any, float | None] = {}
+
+    def get_request(self) -> tuple[Any, Any]:
+        """Accept a connection; where that fails, as for want of descriptors, not again at once."""
+        try:
+            return super().get_request()
+        except OSError:
+            time.sleep(_ACCEPTED_AGAIN_AFTER_S)
+            raise
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread."""
+        with self._changed:
+            at_work = [each for each, began_at in self._began_at.items() if began_at is not None]
+            if len(at_work) >= _CONNECTIONS_MAX:
+                self._end(at_work[0])
+            # The threads of those that were ended may not have seen it yet.
+            self._changed.wait_for(lambda: len(self._began_at) <= _CONNECTIONS_MAX, _CONNECTION_WITHIN_S)
+            self._began_at[request] = time.monotonic()
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection."""
+        with self._changed:
+            self._began_at.pop(request, None)
+            self._changed.notify_all()
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """End connections that take too long; called a few times a second."""
+        before = time.monotonic() - _CONNECTION_WITHIN_S
+        with self._changed:
+            for request, began_at in self._began_at.items():
+                if began_at is not None and began_at < before:
+                    self._end(request)
+
+    def _end(self, request: Any) -> None:
+        """Have the thread of a connection see its end, and close it."""
+        self._began_at[request] = None
+        with suppress(OSError):
+            request.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing: the client has gone."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    # One-element lists, since a function in a class would become a method.
+    status: ClassVar[list[Callable[[str | None], dict[str, Any] | None]]]
+    is_healthy: ClassVar[list[Callable[[], bool]]]
+    registry: ClassVar[CollectorRegistry]
+
+    server_version = "reput"
+    sys_version = ""
+    timeout = _CONNECTION_WITHIN_S
+
+    def do_GET(self) -> None:
+        """Answer."""
+        path, _, query = self.path.partition("?")
+        if path in _ASSETS:
+            name, kind = _ASSETS[path]
+            self._send(HTTPStatus.OK, kind, files(__package__).joinpath(name).read_bytes())
+        elif path == "/metrics":
+            self._send(HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(self.registry))
+        elif path == "/status":
+            broker = parse_qs(query, keep_blank_values=True).get("broker", [None])[-1]
+            status = self.status[0](broker)
+            if status is None:
+                self._send(HTTPStatus.NOT_FOUND, _TEXT, b"no broker of that name\n")
+            else:
+                self._send(HTTPStatus.OK, _JSON, json.dumps(status).encode())
+        elif path == "/healthz":
+            self._send_word("the main loop turns" if self.is_healthy[0]() else None, "the main loop stands still")
+        elif path == "/readyz":
+            status = self.status[0](None)
+            assert status is not None
+            words = f"{status['state']}: {status['reason']}"
+            self._send_word(words if status["state"] in _READY else None, words)
+        else:
+            self._send(HTTPStatus.NOT_FOUND, _TEXT, b"not found\n")
+
+    def do_HEAD(self) -> None:
+        """Answer without the body."""
+        self.do_GET()
+
+    def _send_word(self, good: str | None, bad: str) -> None:
+        code = HTTPStatus.SERVICE_UNAVAILABLE if good is None else HTTPStatus.OK
+        self._send(code, _TEXT, f"{bad if good is None else good}\n".encode())
+
+    def _send(self, code: HTTPStatus, kind: str, body: bytes) -> None:
+        with suppress(ConnectionError, TimeoutError):
+            self.send_response(code)
+            for name, value in {**_HEADERS, "Content-Type": kind, "Content-Length": str(len(body))}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the name of http.server
+        """Log nothing: a scrape every few seconds would fill the log."""
+
+
+_PREFIX = "rocketmq_reput_"
+_QUERY = ("broker", "query")
+_BROKER = ("broker",)
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+#: Counters and gauges that parts of a run keep under a name of their own, with what they count and their label.
+COUNTS = {
+    "expired_files": ("Files of queues and index that were removed since their records have expired.", "kind"),
+    "table_merged_files": ("Files of the table that upkeep has merged into others.", "table"),
+    "table_expired_rows": ("Rows that the table's retention has removed.", "table"),
+}
+GAUGES = {
+    "table_files": "Data files of the table that have rows of this broker alone.",
+    "table_small_files": "Small ones among them, which upkeep merges; some tens are usual.",
+    "table_upkeep_refused": "1 if upkeep of the table has ended until the next start, else 0.",
+}
+
+
+class _Families:
+    """Families of metrics, each made when it gets its first sample."""
+
+    def __init__(self) -> None:
+        self._families: dict[str, Metric] = {}
+
+    def gauge(self, name: str, words: str, labels: Sequence[str], values: Sequence[str], value: float | None) -> None:
+        """Add a sample of a gauge; None adds nothing."""
+        family = self._families.setdefault(name, GaugeMetricFamily(_PREFIX + name, words, labels=labels))
+        if value is not None:
+            family.add_metric(values, value)  # type: ignore[attr-defined]
+
+    def counter(self, name: str, words: str, labels: Sequence[str], values: Sequence[str], value: float) -> None:
+        """Add a sample of a counter."""
+        family = self._families.setdefault(name, CounterMetricFamily(_PREFIX + name, words, labels=labels))
+        family.add_metric(values, value)  # type: ignore[attr-defined]
+
+    def __iter__(self) -> Iterator[Metric]:
+        return iter(self._families.values())
+
+
+class RunCollector(Collector):
+    """Collects the metrics of `runs`, a broker each."""
+
+    def __init__(self, runs: Sequence[RunState]) -> None:
+        self._runs = runs
+
+    def collect(self) -> Iterable[Metric]:
+        """The families of the moment."""
+        families = _Families()
+        for run in self._runs:
+            with run.read():
+                _add_broker(families, run)
+                for name, query in sorted(run.queries.items()):
+                    _add_query(families, [run.broker, name], query, run.clock())
+        _add_memory(families)
+        yield from families
+        yield from BATCH_SECONDS.collect()
+        yield InfoMetricFamily(_PREFIX + "build", "The release.", value={"version": reput.__version__})
+
+
+def registry_of(runs: Sequence[RunState]) -> CollectorRegistry:
+    """A registry with the metrics of `runs` and of this process."""
+    registry = CollectorRegistry()
+    registry.register(RunCollector(runs))
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    GCCollector(registry=registry)
+    return registry
+
+
+def _add_broker(families: _Families, run: RunState) -> None:
+    judged, broker, to_epoch = judge(run).state, [run.broker], run.seconds_to_epoch()
+    for state in State:
+        words = "1 for the state that the run is in, 0 for the others."
+        families.gauge("state", words, ("broker", "state"), [run.broker, state.value], float(state is judged))
+    families.gauge(
+        *("start_timestamp_seconds", "When the run was started.", _BROKER, broker, run.started_at + to_epoch),
+    )
+    log_end = None if run.log_end is None else run.log_end.offset
+    families.gauge("commitlog_maxoffset", "The end of the log's whole records.", _BROKER, broker, log_end)
+    looked = "When the main loop looked at the log last, whether it could be read or not; it does so every second."
+    looked_at = None if run.looked_at is None else run.looked_at + to_epoch
+    families.gauge("commitlog_looked_at_timestamp_seconds", looked, _BROKER, broker, looked_at)
+    for name, words in GAUGES.items():
+        families.gauge(name, words, _BROKER, broker, run.gauges.get(name))
+    for (name, label), count in sorted(run.counts.items()):
+        words, label_name = COUNTS[name]
+        families.counter(name, words, ("broker", label_name), [run.broker, label], count)
+
+
+def _add_query(families: _Families, labels: Sequence[str], query: QueryState, now: float) -> None:
+    def gauge(name: str, words: str, value: float | None) -> None:
+        families.gauge(name, words, _QUERY, labels, value)
+
+    def counter(name: str, words: str, value: float) -> None:
+        families.counter(name, words, _QUERY, labels, value)
+
+    read = "The log is read up to here, exclusive; what was read last may not be durable."
+    gauge("read_offset", read, query.read_end)
+    gauge("commit_offset", "The effect of every record before this offset is durable.", query.end)
+    gauge("dispatch_behind_bytes", "Bytes of the log whose effects are not durable.", query.lag.size_bytes)
+    oldest = "Seconds since the first message was stored whose effect is not durable; 0 if there is none."
+    gauge("dispatch_behind_seconds", oldest, query.lag.seconds)
+    gauge("waiting", "1 while the query waits before it is started again, else 0.", query.phase is QueryPhase.WAITING)
+    if query.phase is QueryPhase.WAITING and query.waits_code is not None:
+        words = "1 while the query waits for an error of that code to pass; see docs/commands/README.md."
+        families.gauge("waiting_for", words, (*_QUERY, "code"), [*labels, query.waits_code], 1)
+    gauge("bad_end", "1 while the query waits at something in the log that is no record, else 0.", bool(query.bad_end))
+    idle = None if query.last_at is None else max(0.0, now - query.last_at)
+    gauge("idle_seconds", "Seconds since the last batch was durable.", idle)
+    counter("batches", "Micro-batches.", query.batches)
+    counter("messages", "Messages whose effect is durable.", query.messages)
+    counter("bytes", "Bytes of the log whose effect is durable.", query.size_bytes)
+    counter("restarts", "How often the query was started again after a failure.", query.restarts)
+    counter("expired_unread_bytes", "Bytes of the log that had expired before they were read.", query.expired_bytes)
+    for cause, count in sorted(query.quarantined.items()):
+        words = "Ranges of the log that were left out."
+        families.counter("quarantined", words, (*_QUERY, "cause"), [*labels, cause], count)
+    for kind, count in query.anomalies.as_dict().items():
+        words = "What a broker never writes in one undisturbed life; see docs/anomalies.md."
+        families.counter("anomalies", words, (*_QUERY, "kind"), [*labels, kind], count)
+
+
+def _add_memory(families: _Families) -> None:
+    words = "Resident memory of the driver, of Spark's Java process and of its Python processes."
+    jvm = last_jvm()
+    for process, pids in (("driver", [os.getpid()]), *(() if jvm is None else jvm.processes().items())):
+        families.gauge("memory_bytes", words, ("process",), [process], sum(map(_resident_bytes, pids)))
+    families.gauge("threads", "Threads of the driver.", (), [], threading.active_count())
+
+
+def _resident_bytes(pid: int) -> int:
+    with suppress(OSError, ValueError, IndexError):
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES
+    return 0
+
+
+_SOCKET, _WATCHDOG_USEC, _WATCHDOG_PID = "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"
+# A status is a line for people, and a datagram has to be sent whole.
+_STATUS_LENGTH_MAX = 600
+_USEC = 1_000_000
+
+
+class ServiceManager:
+    """Sends messages to the service manager that started this process; without one, every method does nothing.
+
+    A manager that is busy or gone is no reason to stop, or to wait: each method returns whether it has told what there
+    was to tell, and the caller may try again.
+    """
+
+    def __init__(self) -> None:
+        """Take the manager's address out of the environment, so that no process started later speaks for this one."""
+        address = os.environ.pop(_SOCKET, "")
+        watchdog, of_process = os.environ.pop(_WATCHDOG_USEC, ""), os.environ.pop(_WATCHDOG_PID, "")
+        #: How often `alive` has to be called, in seconds: twice within the manager's limit; None without a watchdog.
+        self.alive_every_s: float | None = None
+        if watchdog.isdecimal() and int(watchdog) and of_process in ("", str(os.getpid())):
+            self.alive_every_s = int(watchdog) / _USEC / 2
+        self._address = f"\0{address[1:]}" if address[:1] == "@" else address  # @ begins an abstract name
+
+    def ready(self) -> bool:
+        """Tell that the service does its work from now on."""
+        return self._send("READY=1")
+
+    def status(self, words: str) -> bool:
+        """Tell what the service does, in a line that ``systemctl status`` shows."""
+        return self._send(f"STATUS={printable(words)[:_STATUS_LENGTH_MAX]}")
+
+    def alive(self) -> bool:
+        """Tell the watchdog that the main loop turns."""
+        return self._send("WATCHDOG=1")
+
+    def stopping(self) -> bool:
+        """Tell that the service has begun to stop."""
+        return self._send("STOPPING=1")
+
+    def _send(self, message: str) -> bool:
+        if self._address[:1] not in ("/", "\0"):
+            return True
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.setblocking(False)
+            sender.sendto(message.encode(errors="replace"), self._address)
+            return True
+        return False

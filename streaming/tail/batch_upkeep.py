@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from reput.sinks.table.upkeep import TableUpkeep, UpkeepDone
-from reput.streaming.process import memory
+from reput.source import system
 
 #: How long a run that ends with the log may remove expired files, and merge small ones; the next run does the rest.
 SECONDS_AT_END = 30.0
@@ -46,7 +46,7 @@ class BatchUpkeep:
     def _step(self) -> None:
         done = self._table.step(self._seconds, beside=self._writer)
         if done.merges:
-            memory.give_back(after_s=memory.BEHIND_MUCH_S)
+            system.give_back(after_s=system.BEHIND_MUCH_S)
         self._report(done)
 
     def at_end(self) -> None:

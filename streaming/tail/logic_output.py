@@ -10,11 +10,10 @@ from reput.sinks.queue.batch_consume_queue import queues_of_wrong_kind
 from reput.source.errors import ReputError, SinkError, StoreError
 from reput.source.log.log_reader import LogReader
 from reput.source.record.damage import STOP
+from reput.streaming.config.broker import TopicsWatch, read_topics
 from reput.streaming.config.pipeline import PipelineConfig
-from reput.streaming.config.topics import TopicsWatch, read_topics
 from reput.streaming.output.hand_over import check_taken_over
-from reput.streaming.output.logic_sinks import LogicSinks
-from reput.streaming.output.startup import aligned, recover_sinks
+from reput.streaming.output.logic_sinks import LogicSinks, aligned, recover_sinks
 
 
 class LogicOutput:

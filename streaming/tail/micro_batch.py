@@ -21,8 +21,8 @@ from reput.sinks.dispatch.arrival import ArrivalListener
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.quarantine import EXPIRED, count_causes
 from reput.source.log.log_reader import LogReader
-from reput.streaming.config.master import processes_of
 from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.config.run_options import processes_of
 from reput.streaming.effects.range_task import RangeEffects, RangeTask
 from reput.streaming.effects.waves import Waves, beside, worth_a_wave
 from reput.streaming.effects.write_step import WriteStep

@@ -26,13 +26,13 @@ from reput.sinks.table.upkeep import TableUpkeep
 from reput.source.errors import CommitLogRewoundError
 from reput.source.log.log_reader import LogReader
 from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.effects.effects import QuarantineStep, open_quarantine_table
 from reput.streaming.effects.write_step import WriteStep
+from reput.streaming.output.logic_sinks import aligned, recover_sinks
 from reput.streaming.output.paths import LOGIC, TABLE, OutputPaths
-from reput.streaming.output.quarantine_step import QuarantineStep, open_quarantine_table
 from reput.streaming.output.spark_checkpoint import forget, forget_planned_batch, path_for_spark, spark_offset
-from reput.streaming.output.startup import aligned, recover_sinks
-from reput.streaming.process.work_of_thread import at_work_for, broker_of_thread
-from reput.streaming.spark.sessions import Sessions
+from reput.streaming.process.process_log import at_work_for, broker_of_thread
+from reput.streaming.spark.session import Sessions
 from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail.batch_upkeep import BatchUpkeep
 from reput.streaming.tail.clean_consume_queue import CleanConsumeQueueService

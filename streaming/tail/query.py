@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from reput.source.errors import remote_error
 from reput.streaming.process.failures import failure_of, one_line, text_of
-from reput.streaming.process.work_of_thread import at_work_for
+from reput.streaming.process.process_log import at_work_for
 from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail.micro_batch import Dispatch
 from reput.streaming.tail.retry import Retry

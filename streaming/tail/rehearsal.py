@@ -21,7 +21,7 @@ from reput.sinks.table.message_file import TableFileWriter
 from reput.sinks.table.storage import table_storage
 from reput.source.system import take_memory
 from reput.streaming.effects.range_task import RangeTask
-from reput.streaming.process.run_directory import run_directory
+from reput.streaming.process.environment import run_directory
 from reput.streaming.spark.warm_up import small_record, write_small_log
 from reput.streaming.tail.batch_reading import read_ranges
 from reput.streaming.tail.ranges import no_ranges, ranges_between

@@ -13,9 +13,8 @@ from reput.sinks.table.location import TableLocation, table_away
 from reput.source.errors import DataLossError, OutputAwayError, ReputError, TransientError
 from reput.source.log.log_reader import LogReader
 from reput.streaming.output.paths import TABLE
-from reput.streaming.process.failures import is_passing, jvm_death, may_pass_in_a_run
-from reput.streaming.process.jvm import has_jvm_died
-from reput.streaming.spark.sessions import Sessions
+from reput.streaming.process.failures import has_jvm_died, is_passing, jvm_death, may_pass_in_a_run
+from reput.streaming.spark.session import Sessions
 
 #: Pauses before the first, the second and later attempts, in seconds; the last one is repeated.
 PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)

@@ -19,26 +19,23 @@ from reput.sinks.files.store_lock import StoreLock
 from reput.sinks.files.store_path import REPUT
 from reput.sinks.files.swap import finish_swap
 from reput.sinks.sink import Sink
+from reput.source import system
 from reput.source.errors import OptionError, OutputError, ReputError
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.streaming.config.made_for import check_made_for, record_in
-from reput.streaming.config.master import processes_of
 from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.config.run_options import processes_of
 from reput.streaming.config.stored_sizes import check_fits_files
 from reput.streaming.effects.range_task import RangeTask
 from reput.streaming.output.hand_over import abort_while_written
-from reput.streaming.output.log_end import LogEndWatch
-from reput.streaming.output.logic_sinks import LogicSinks
+from reput.streaming.output.logic_sinks import LogicSinks, aligned
 from reput.streaming.output.paths import LOGIC, TABLE, OutputPaths, refuse_paths_inside
-from reput.streaming.output.startup import aligned
-from reput.streaming.process import memory
-from reput.streaming.process.failures import is_passing, jvm_death
+from reput.streaming.process.failures import has_jvm_died, is_passing, jvm_death
 from reput.streaming.process.interruption import StopFlag
-from reput.streaming.process.jvm import has_jvm_died
 from reput.streaming.spark.job import Beside, start_workers
-from reput.streaming.spark.sessions import Sessions
-from reput.streaming.status.batch_report import duration_text
+from reput.streaming.spark.session import Sessions
+from reput.streaming.status.batch_report import LogEndWatch, duration_text
 from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail.batch_reading import is_first_small
 from reput.streaming.tail.consumption import consumption_watched
@@ -257,7 +254,7 @@ class Tail:
         If it `has_trigger`, Spark waits between their micro-batches, by the time of day.
         """
         looked_at = tidied_at = time.monotonic()
-        memory.keep_small()
+        system.keep_small()
         while not self._stop.is_set():
             if sessions.has_died():
                 self._fail_all(jvm_death())
@@ -280,7 +277,7 @@ class Tail:
                 for each in self._queries:
                     if each.query is not None:
                         each.query.gate.while_idle()
-            memory.give_back()
+            system.give_back()
             self._reporter.refresh()
             self._stop.wait(_POLL_SECONDS)
         for each in self._queries:

@@ -28,7 +28,7 @@ from reput.sinks.table.location import TableLocation
 from reput.sinks.table.storage import output_errors
 from reput.source.errors import EnvironmentSetupError, MayPassError, ReputError
 from reput.source.log.mapped_file_queue import MappedFileQueue
-from reput.streaming.config.master import processes_of
+from reput.streaming.config.run_options import processes_of
 from reput.streaming.process.failures import one_line, text_of
 
 _log = logging.getLogger("reput")

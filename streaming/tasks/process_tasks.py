@@ -22,7 +22,7 @@ import cloudpickle
 
 from reput.source.errors import TransientError
 from reput.source.system import end_with_parent, keep_freed_memory, load_without_threads
-from reput.streaming.process import working
+from reput.streaming.process import terminal
 from reput.streaming.process.interruption import result_of
 from reput.streaming.tasks.tasks import OnResult, Result, Results, Tasks
 
@@ -87,9 +87,9 @@ class ProcessTasks(Tasks):
         pickled: bytes = cloudpickle.dumps(work)
         with _deaths_as_errors():
             futures = [self._pool.submit(_call, pickled, number) for number in range(count)]
-        if working.expect(count):
+        if terminal.expect(count):
             for future in futures:
-                future.add_done_callback(lambda _: working.done())
+                future.add_done_callback(lambda _: terminal.done())
         if on_result is not None:
             for number, future in enumerate(futures):
                 future.add_done_callback(partial(_tell, on_result, number))

@@ -91,7 +91,7 @@ from reput.streaming.config.broker import (
 from reput.streaming.config.pipeline import RANGES_OF_A_LOG_MAX, PipelineConfig, check_range_count
 from reput.streaming.effects.range_task import RangeTask
 from reput.streaming.output.logic_sinks import queue_settings
-from reput.streaming.spark.kernels import prepare_kernels
+from reput.streaming.spark.class_archive import prepare_kernels
 from reput.streaming.tasks.tasks import Tasks, run_over
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -31,9 +31,9 @@ from reput.source.log.log_reader import LogReader
 from reput.source.log.range_reader import DecodeOptions, RangeCut
 from reput.source.options import SourceOptions
 from reput.streaming.config.pipeline import load_config
-from reput.streaming.effects import writers
+from reput.streaming.effects import effects as writers
+from reput.streaming.effects.effects import IndexPutTasks, IndexWriter, QueueWriter
 from reput.streaming.effects.range_task import RangeEffects
-from reput.streaming.effects.writers import IndexPutTasks, IndexWriter, QueueWriter
 from reput.streaming.output.logic_sinks import LogicSinks
 from reput.streaming.rebuild import pipeline
 from reput.streaming.rebuild.plan import RebuildRequest

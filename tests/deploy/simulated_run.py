@@ -8,9 +8,8 @@ from collections.abc import Callable
 from support.seen_log import SeenLog
 
 from reput.source.errors import ReputError
-from reput.streaming.output.log_end import LogEnd
-from reput.streaming.status.batch_report import BatchReport
-from reput.streaming.status.metrics import RunCollector
+from reput.streaming.status.batch_report import BatchReport, LogEnd
+from reput.streaming.status.publisher import RunCollector
 from reput.streaming.status.run_state import RunState
 
 SCRAPED_EVERY_S = 30

@@ -13,8 +13,7 @@ import pytest
 from support.browser import ask
 from support.seen_log import SeenLog
 
-from reput.streaming.output.log_end import LogEnd
-from reput.streaming.status.batch_report import BatchReport
+from reput.streaming.status.batch_report import BatchReport, LogEnd
 from reput.streaming.status.publisher import StatusPublisher
 from reput.streaming.status.run_state import RunState
 

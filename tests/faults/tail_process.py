@@ -26,8 +26,7 @@ from reput.source.log.range_reader import DecodeOptions, scan_windows
 from reput.source.options import SourceOptions
 from reput.streaming.config.pipeline import PipelineConfig, load_config
 from reput.streaming.effects.write_step import WriteStep
-from reput.streaming.output.logic_sinks import LogicSinks
-from reput.streaming.output.startup import recover_sinks
+from reput.streaming.output.logic_sinks import LogicSinks, recover_sinks
 
 FILE_SIZES = ("mappedFileSizeConsumeQueue=6000", "maxHashSlotNum=500", "maxIndexNum=2000")
 SETTINGS = (*FILE_SIZES, "tailGuardMs=50")

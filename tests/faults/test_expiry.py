@@ -23,7 +23,7 @@ from reput.source.log.log_reader import LogReader
 from reput.source.log.range_reader import read_windows
 from reput.source.log.segment_scan import Window
 from reput.source.options import SourceOptions
-from reput.streaming.output.startup import recover_sinks
+from reput.streaming.output.logic_sinks import recover_sinks
 
 SEGMENTS = 6
 MOMENTS = ["before the start", "before the plan", "between plan and read", "while it is read"]

@@ -20,7 +20,7 @@ from support.sink_runner import MEMORY, LogBatches, SinkRun, no_fsync, record_bo
 from reput.source.errors import CommitLogRewoundError
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
-from reput.streaming.output.startup import recover_sinks
+from reput.streaming.output.logic_sinks import recover_sinks
 from reput.streaming.recover.recover import recover_output
 
 CASES_SHORT, CASES_FULL = 60, 5000

@@ -681,7 +681,7 @@ MUTANTS = (
     ),
     _mutant(
         "another record at the last one's offset is taken for it",
-        "streaming/output/startup.py",
+        "streaming/output/logic_sinks.py",
         "    if found != known:\n",
         "    if False:\n",
         "faults/test_rewound_log.py",
@@ -716,7 +716,7 @@ MUTANTS = (
     ),
     _mutant(
         "expired records are passed over in silence",
-        "streaming/output/startup.py",
+        "streaming/output/logic_sinks.py",
         "    if fail_on_data_loss:\n",
         "    if False:\n",
         "faults/test_expiry.py::test_segments_that_go",
@@ -1072,7 +1072,7 @@ MUTANTS = (
     # --- writers beside each other, one query for both, what is known of the next batch
     _mutant(
         "a writer's error does not wait for the others",
-        "streaming/effects/writers.py",
+        "streaming/effects/effects.py",
         '    with ThreadPoolExecutor(max(1, len(others)), "reput-writer") as pool:\n',
         '    pool = ThreadPoolExecutor(max(1, len(others)), "reput-writer")\n    if True:\n',
         "unit/streaming/effects/test_writers.py::test_an_error_is_raised_when_all_have_ended",
@@ -1378,7 +1378,7 @@ MUTANTS = (
     ),
     _mutant(
         "a task counts its keys from the first file on, not from its own first one",
-        "streaming/effects/writers.py",
+        "streaming/effects/effects.py",
         "begin=put.begin - before, end=put.end - before",
         "begin=put.begin, end=put.end",
         BY_TASKS,
@@ -1470,28 +1470,28 @@ MUTANTS = (
     ),
     _mutant(
         "memory that is free is given back at each look",
-        "streaming/process/memory.py",
+        "source/system.py",
         "if now - _given_back_at >= after_s",
         "if now >= _given_back_at",
         "unit/streaming/process/test_memory.py",
     ),
     _mutant(
         "Arrow keeps what it has freed",
-        "streaming/process/memory.py",
+        "source/system.py",
         "        pa.set_memory_pool(pa.system_memory_pool())\n",
         "        pass\n",
         "unit/streaming/process/test_memory.py",
     ),
     _mutant(
         "large buffers are pieces of the heap",
-        "streaming/process/memory.py",
-        "        system.keep_large_buffers_apart()\n",
+        "source/system.py",
+        "        keep_large_buffers_apart()\n",
         "",
         "unit/streaming/process/test_memory.py",
     ),
     _mutant(
         "a program that runs a tail has its garbage collected",
-        "streaming/process/memory.py",
+        "source/system.py",
         "        if _is_kept_small:\n",
         "        if True:\n",
         "unit/streaming/process/test_memory.py",
@@ -1519,7 +1519,7 @@ MUTANTS = (
     ),
     _mutant(
         "another broker's tail forgets that garbage is looked for",
-        "streaming/process/memory.py",
+        "source/system.py",
         "        if not _usual:\n            return\n",
         "        if not _usual:\n            _is_kept_small = False\n            return\n",
         "unit/streaming/process/test_memory.py",
@@ -1584,7 +1584,7 @@ MUTANTS = (
     ),
     _mutant(
         "a batch queue of a topic that is not known is passed over",
-        "streaming/config/topics.py",
+        "streaming/config/broker.py",
         "        if topic not in topics.known:\n",
         "        if False:\n",
         "unit/streaming/config/test_topics.py",

@@ -30,7 +30,7 @@ from reput.source.log.log_reader import LogReader
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.effects import write_step
 from reput.streaming.effects.effects import Effects
-from reput.streaming.process.run_directory import run_directory
+from reput.streaming.process.environment import run_directory
 from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail import batch_reading, opening
 

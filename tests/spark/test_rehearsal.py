@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.source.log.range_reader import DecodeOptions
 from reput.streaming.effects.range_task import RangeEffects, RangeTask
-from reput.streaming.process.run_directory import run_directory
+from reput.streaming.process.environment import run_directory
 from reput.streaming.tail import rehearsal
 
 pytestmark = pytest.mark.spark

@@ -18,7 +18,7 @@ from reput.source.data_source import NAME, CommitLogDataSource
 from reput.source.errors import OutputFullError
 from reput.source.printable import printable
 from reput.streaming.process.failures import failure_of
-from reput.streaming.spark import session, sessions
+from reput.streaming.spark import session
 from reput.streaming.tail import batch_reading
 from reput.streaming.tasks.tasks import SparkTasks
 
@@ -125,7 +125,7 @@ def test_what_a_program_reads_of_a_tail(spark: SparkSession, tmp_path: Path, mon
     monkeypatch.setattr(batch_reading, "read_here", lambda *_: None)
     monkeypatch.setattr(batch_reading, "read_ranges", read_ranges)
     monkeypatch.setattr(session, "start_session", lambda *_, **__: spark)
-    monkeypatch.setattr(sessions, "end_session", lambda *_: None)
+    monkeypatch.setattr(session, "end_session", lambda *_: None)
     arguments = ["--store", str(tmp_path), "--output", str(tmp_path / "out"), "-o", f"maxBytesPerTrigger={SIZE}"]
     result = invoke(["tail", *arguments, "--available-now", "--json"])
     told = json.loads(result.stderr.splitlines()[-1])["error"]

@@ -32,14 +32,13 @@ from reput.sinks.dispatch.arrival import ArrivalSummary
 from reput.source.errors import CorruptRecordError
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
-from reput.streaming.config.broker_sections import Configuration
+from reput.streaming.config.config_file import Configuration
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.output.paths import OutputPaths
-from reput.streaming.process.work_of_thread import broker_of_thread
-from reput.streaming.spark.sessions import Sessions
-from reput.streaming.status.judgement import State, judge
-from reput.streaming.status.report import status_of
-from reput.streaming.status.run_state import RunState
+from reput.streaming.process.process_log import broker_of_thread
+from reput.streaming.spark.session import Sessions
+from reput.streaming.status.run_state import RunState, State, judge
+from reput.streaming.status.status_document import status_of
 from reput.streaming.tail.brokers import BrokerRun, Brokers
 from reput.streaming.tail.tail import Tail
 

@@ -22,8 +22,8 @@ from reput.sinks.table.message_table import MessageTable, TableBatch
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.streaming.config.pipeline import PipelineConfig, load_config
+from reput.streaming.output.logic_sinks import recover_sinks
 from reput.streaming.output.paths import OutputPaths
-from reput.streaming.output.startup import recover_sinks
 from reput.streaming.rebuild.plan import RebuildRequest
 from reput.streaming.rebuild.rebuild import Rebuild
 from reput.streaming.rebuild.report import RebuildProgress

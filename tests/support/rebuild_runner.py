@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from reput.streaming.config.pipeline import PipelineConfig
-from reput.streaming.effects import writers
+from reput.streaming.effects import effects
 from reput.streaming.rebuild.plan import RebuildRequest
 from reput.streaming.rebuild.rebuild import Rebuild
 from reput.streaming.rebuild.report import RebuildProgress, RebuildReport
@@ -59,5 +59,5 @@ def tasks_write_all() -> Iterator[None]:
     """Within the block, tasks of a cluster write queues and index however few entries and keys there are."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("_ENTRIES_A_JOB", "_KEYS_A_JOB"):
-            patch.setattr(writers, name, 0)
+            patch.setattr(effects, name, 0)
         yield

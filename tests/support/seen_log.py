@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from reput.streaming.output.log_end import LogEnd
+from reput.streaming.status.batch_report import LogEnd
 
 
 @dataclass

@@ -13,7 +13,7 @@ from support.promql import ADDED, documented, mistakes, selected
 
 from reput.sinks.quarantine import EXPIRED
 from reput.source.errors import OutputFullError
-from reput.streaming.status.judgement import State
+from reput.streaming.status.run_state import State
 
 PROMETHEUS = ROOT / "conf" / "deploy" / "prometheus"
 (GROUP,) = yaml.safe_load((PROMETHEUS / "reput.rules.yml").read_text())["groups"]

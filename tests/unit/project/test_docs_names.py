@@ -15,7 +15,7 @@ from support.promql import documented
 
 from reput.source.options import SOURCE_OPTIONS, Option, parse_given
 from reput.streaming.config import broker_conf
-from reput.streaming.config.broker_sections import PATHS, Configuration
+from reput.streaming.config.config_file import PATHS, Configuration
 from reput.streaming.config.settings import PIPELINE_OPTIONS
 
 OPTIONS: Mapping[str, Option] = {each.name: each for each in (*SOURCE_OPTIONS, *PIPELINE_OPTIONS)}

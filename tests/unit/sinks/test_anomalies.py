@@ -47,8 +47,7 @@ from reput.source.log.mapped_file_queue import MappedFileQueue
 from reput.source.log.range_reader import DecodeOptions, read_windows
 from reput.source.options import SourceOptions
 from reput.source.record.message_decoder import Verdict
-from reput.streaming.output.log_end import LogEnd
-from reput.streaming.status.batch_report import BatchReport
+from reput.streaming.status.batch_report import BatchReport, LogEnd
 from reput.streaming.status.progress import ProgressReporter
 
 SIZE = 1024

@@ -31,7 +31,7 @@ from support.sink_runner import (
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.scratch import Scratch
 from reput.sinks.index.index_sink import IndexSink, PutKeys
-from reput.streaming.effects.writers import IndexPutTasks
+from reput.streaming.effects.effects import IndexPutTasks
 from reput.streaming.tasks.tasks import SerialTasks
 
 #: In TopicA and TopicB the hash of these is Integer.MIN_VALUE, whose absolute value is itself.

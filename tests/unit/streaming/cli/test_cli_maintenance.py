@@ -18,7 +18,7 @@ from reput.sinks.files.sink_progress import RecordFingerprint
 from reput.source.errors import CommitLogRewoundError
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
-from reput.streaming.output.startup import check_fingerprint
+from reput.streaming.output.logic_sinks import check_fingerprint
 
 CONF = "mappedFileSizeConsumeQueue=100\nmaxHashSlotNum=7\nmaxIndexNum=10\n"
 

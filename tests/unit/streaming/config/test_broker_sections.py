@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reput.source.errors import OptionError
-from reput.streaming.config.broker_sections import Configuration, check_names
+from reput.streaming.config.config_file import Configuration, check_names
 from reput.streaming.config.pipeline import PIPELINE_OPTIONS, load_config, load_process_options
 from reput.streaming.config.run_options import OF_PROCESS
 

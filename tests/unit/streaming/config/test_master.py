@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reput.source.errors import OptionError
-from reput.streaming.config.master import check_paths_on, master_url, processes_of
+from reput.streaming.config.run_options import check_paths_on, master_url, processes_of
 
 
 @pytest.mark.parametrize(

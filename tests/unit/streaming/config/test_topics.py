@@ -12,9 +12,8 @@ from rocksdict import Options, Rdict
 from support.broker_stores import unpack
 
 from reput.source.errors import OptionError, ReputError, StoreError
-from reput.streaming.config.broker import batch_topics
+from reput.streaming.config.broker import TopicsWatch, batch_topics
 from reput.streaming.config.pipeline import load_config
-from reput.streaming.config.topics import TopicsWatch
 
 V2, B, S = "v5-config-v2-batchcq", "BatchCQ", "SimpleCQ"
 

@@ -9,8 +9,7 @@ import pytest
 
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts
 from reput.source.errors import SinkError
-from reput.streaming.effects.effects import Effects
-from reput.streaming.effects.writers import write_side_by_side
+from reput.streaming.effects.effects import Effects, write_side_by_side
 
 NOTHING = Effects(0, 0, None, None)
 

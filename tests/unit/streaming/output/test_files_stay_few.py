@@ -16,9 +16,8 @@ from reput.sinks.files.durable_file import DurableFiles
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.streaming.effects.write_step import WriteStep
-from reput.streaming.output.log_end import LogEnd
 from reput.streaming.output.logic_sinks import LogicSinks
-from reput.streaming.status.batch_report import BatchReport
+from reput.streaming.status.batch_report import BatchReport, LogEnd
 from reput.streaming.status.run_state import RunState
 from reput.streaming.status.status_document import STATUS_FILE, StatusFile
 

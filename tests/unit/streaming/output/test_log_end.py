@@ -10,7 +10,7 @@ from support.record_writer import CommitLogWriter, Message, StoredRecord
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.streaming.config.pipeline import load_config
-from reput.streaming.output.log_end import LogEnd, LogEndWatch
+from reput.streaming.status.batch_report import LogEnd, LogEndWatch
 
 
 def watch(store: Path, *options: str) -> LogEndWatch:

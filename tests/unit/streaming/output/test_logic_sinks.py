@@ -8,7 +8,7 @@ from support.outputs import config_of
 from support.owned_files import share_no_files
 
 from reput.sinks.files.durable_file import DurableFiles
-from reput.streaming.effects.writers import writers_of
+from reput.streaming.effects.effects import writers_of
 from reput.streaming.output.logic_sinks import LogicSinks
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.live_log import Clock
 
-from reput.streaming.process.allowance import Allowance
+from reput.streaming.process.process_log import Allowance
 
 
 def test_some_at_once_then_one_a_minute() -> None:

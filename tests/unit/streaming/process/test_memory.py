@@ -14,7 +14,7 @@ import cloudpickle
 import pyarrow as pa
 import pytest
 
-from reput.streaming.process import memory
+from reput.source import system
 
 
 class Cycle:
@@ -25,11 +25,11 @@ class Cycle:
 @pytest.fixture(autouse=True)
 def usual(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, int, int]]:
     """Python's own thresholds, before and after."""
-    monkeypatch.setattr(memory, "_given_back_at", -1e9)
-    monkeypatch.setattr(memory, "_is_kept_small", False)
+    monkeypatch.setattr(system, "_given_back_at", -1e9)
+    monkeypatch.setattr(system, "_is_kept_small", False)
     before = gc.get_threshold()
     yield before
-    memory.look_as_usual()
+    system.look_as_usual()
     gc.set_threshold(*before)
     gc.unfreeze()
 
@@ -43,10 +43,10 @@ def make_garbage() -> weakref.ref[Cycle]:
 
 
 def test_garbage_stays_only_while_a_command_loads() -> None:
-    memory.look_seldom()
+    system.look_seldom()
     loaded = make_garbage()
     assert loaded() is not None
-    memory.look_as_usual()
+    system.look_as_usual()
     assert gc.get_freeze_count() > 0
     assert make_garbage()() is None
     assert loaded() is not None  # it is not looked at again
@@ -54,10 +54,10 @@ def test_garbage_stays_only_while_a_command_loads() -> None:
 
 def test_a_caller_from_python_keeps_what_is_set(usual: tuple[int, int, int]) -> None:
     allocator = pa.default_memory_pool().backend_name
-    memory.keep_small()
+    system.keep_small()
     assert gc.get_threshold() == usual
     gc.set_threshold(5000)
-    memory.keep_small()
+    system.keep_small()
     assert gc.get_threshold()[0] == 5000
     assert pa.default_memory_pool().backend_name == allocator != pa.system_memory_pool().backend_name
 
@@ -89,13 +89,13 @@ def pool() -> Iterator[None]:
 def test_what_only_a_cycle_keeps_goes_too(is_command: bool) -> None:
     """But a program in Python that runs a tail has its own collector."""
     if is_command:
-        memory.look_seldom()
+        system.look_seldom()
     for _ in "ab":  # each of two brokers' tails
-        memory.keep_small()
+        system.keep_small()
     gc.disable()
     try:
         gone = weakref.ref(Cycle())
-        memory.give_back()
+        system.give_back()
         assert (gone() is None) == is_command
     finally:
         gc.enable()
@@ -105,8 +105,8 @@ def test_a_large_buffer_is_given_back_as_it_is_freed() -> None:
     """Though larger ones were freed before, and though it lies below one that stays."""
 
     def check() -> None:
-        memory.look_seldom()
-        memory.keep_small()
+        system.look_seldom()
+        system.keep_small()
         pa.allocate_buffer(16 << 20)
         pieces = [pa.allocate_buffer(8 << 20) for _ in range(8)]
         for piece in pieces:
@@ -123,8 +123,8 @@ def test_what_arrow_has_freed_goes_back_now_and_then() -> None:
     """The last piece keeps the allocator from giving back the others by itself."""
 
     def check() -> None:
-        memory.look_seldom()
-        memory.keep_small()
+        system.look_seldom()
+        system.keep_small()
         kept = []
         for is_due, after_s in ((True, 60.0), (False, 60.0), (True, 0.0)):
             pieces = [pa.allocate_buffer(64 << 10) for _ in range(1000)]
@@ -133,7 +133,7 @@ def test_what_arrow_has_freed_goes_back_now_and_then() -> None:
             kept.append(pieces.pop())
             del piece, pieces
             full = resident_bytes()
-            memory.give_back(after_s=after_s)
+            system.give_back(after_s=after_s)
             given = full - resident_bytes()
             assert (given > 32 << 20) == is_due, given
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from reput.streaming.process import run_directory as module
-from reput.streaming.process.run_directory import RunDirectory
+from reput.streaming.process import environment as module
+from reput.streaming.process.environment import RunDirectory
 
 _RUN = """
 import subprocess, sys
-from reput.streaming.process.run_directory import run_directory
+from reput.streaming.process.environment import run_directory
 place = run_directory()
 (place / "scratch").mkdir()
 child = subprocess.Popen(["sleep", "600"], cwd=place / "scratch", stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)

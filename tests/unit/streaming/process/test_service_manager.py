@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 from support.seen_log import SeenLog
 
-from reput.streaming.output.log_end import LogEnd
-from reput.streaming.process.service_manager import ServiceManager
-from reput.streaming.status.publisher import StatusPublisher
+from reput.streaming.status.batch_report import LogEnd
+from reput.streaming.status.publisher import ServiceManager, StatusPublisher
 from reput.streaming.status.run_state import RunState
 
 READY, WATCHDOG, STOPPING = "READY=1", "WATCHDOG=1", "STOPPING=1"

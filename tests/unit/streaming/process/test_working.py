@@ -11,7 +11,7 @@ import pytest
 
 CODE = """
 import os, sys
-from reput.streaming.process.working import done, expect, working
+from reput.streaming.process.terminal import done, expect, working
 before = len(os.listdir("/proc/self/task"))
 with working("comparing", every_s=0.05):
     expect(3), done()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from conftest import BrokerStore
 
-from reput.streaming.process import run_directory
+from reput.streaming.process import environment
 
 GetStore = Callable[[str], BrokerStore]
 REPUT = str(Path(sys.executable).with_name("reput"))
@@ -111,7 +111,7 @@ def test_paths_of_the_environment_are_those_of_the_user(tmp_path: Path) -> None:
     """PYTHONPATH too; and an empty part of it, which means the current directory, is not handed on."""
     code = (
         "import os\nfrom pathlib import Path\n"
-        "from reput.streaming.process.run_directory import leave, made_absolute\n"
+        "from reput.streaming.process.environment import leave, made_absolute\n"
         "leave()\nprint(os.getcwd(), os.environ['PYTHONPATH'], os.environ['JAVA_HOME'], made_absolute(Path('a/b')),"
         " made_absolute(Path('/c')), made_absolute('a'), made_absolute(None))"
     )
@@ -136,6 +136,6 @@ def test_a_current_directory_that_was_removed(tmp_path: Path) -> None:
 
 def test_called_from_python_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the command itself leaves the directory; a path is then relative to the one of now."""
-    monkeypatch.setattr(run_directory, "_started_in", [])
+    monkeypatch.setattr(environment, "_started_in", [])
     monkeypatch.chdir(tmp_path)
-    assert run_directory.made_absolute(Path("x")) == tmp_path / "x"
+    assert environment.made_absolute(Path("x")) == tmp_path / "x"

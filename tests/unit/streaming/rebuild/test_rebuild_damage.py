@@ -41,8 +41,8 @@ from reput.source.log.range_reader import cut_ranges, read_windows
 from reput.source.options import SourceOptions
 from reput.source.record.damage import DamagedRange
 from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.effects.effects import IndexWriter, QueueWriter
 from reput.streaming.effects.range_task import RangeEffects, RangeTask
-from reput.streaming.effects.writers import IndexWriter, QueueWriter
 from reput.streaming.output.paths import OutputPaths
 from reput.streaming.rebuild.pipeline import StretchRead
 from reput.streaming.rebuild.plan import RebuildRequest

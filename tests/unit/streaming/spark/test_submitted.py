@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from reput.streaming.cli import application
-from reput.streaming.process import submission
-from reput.streaming.spark.submitted import _beside
+from reput.streaming.process import environment
+from reput.streaming.spark.session import _beside
 
 DELTA = "io.delta.sql.DeltaSparkSessionExtension"
 OWN = {
@@ -67,14 +67,14 @@ def test_workers_print_the_warnings_that_are_asked_for() -> None:
 
 def test_the_gateway_is_taken_out_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once; what it is not is none."""
-    monkeypatch.setattr(submission, "end_with_parent", lambda number: None)
-    monkeypatch.setattr(submission, "_taken", [])
+    monkeypatch.setattr(environment, "end_with_parent", lambda number: None)
+    monkeypatch.setattr(environment, "_taken", [])
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "4711")
     monkeypatch.setenv("PYSPARK_GATEWAY_SECRET", "secret")
-    assert submission.take_up()
-    assert submission.submit_gateway() == (4711, "secret")
+    assert environment.take_up()
+    assert environment.submit_gateway() == (4711, "secret")
     assert not {"PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"} & os.environ.keys()
-    assert not submission.take_up()
+    assert not environment.take_up()
 
 
 def test_the_application_says_how_it_is_run(tmp_path: Path) -> None:

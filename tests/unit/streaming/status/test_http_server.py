@@ -15,9 +15,8 @@ import pytest
 from support.seen_log import SeenLog
 
 from reput.source.errors import EnvironmentSetupError
-from reput.streaming.output.log_end import LogEnd
-from reput.streaming.status import http_server
-from reput.streaming.status.batch_report import PHASES, BatchReport
+from reput.streaming.status import publisher as http_server
+from reput.streaming.status.batch_report import PHASES, BatchReport, LogEnd
 from reput.streaming.status.publisher import StatusPublisher
 from reput.streaming.status.run_state import RunState
 

@@ -8,10 +8,8 @@ import pytest
 from support.seen_log import SeenLog
 
 from reput.sinks.anomalies import AnomalyCounts
-from reput.streaming.output.log_end import LogEnd
-from reput.streaming.status.batch_report import BatchReport
-from reput.streaming.status.judgement import FINDING_WINDOW_S, LAG_WINDOW_S, State, judge
-from reput.streaming.status.run_state import RunState
+from reput.streaming.status.batch_report import BatchReport, LogEnd
+from reput.streaming.status.run_state import FINDING_WINDOW_S, LAG_WINDOW_S, RunState, State, judge
 
 BEGIN = 1_000_000.0
 

@@ -11,10 +11,9 @@ from rich.console import Console
 from support.seen_log import SeenLog
 
 from reput.sinks.anomalies import AnomalyCounts
-from reput.streaming.output.log_end import LogEnd
-from reput.streaming.process.allowance import Allowance
+from reput.streaming.process.process_log import Allowance
 from reput.streaming.status import progress
-from reput.streaming.status.batch_report import BatchReport, Lag, duration_text
+from reput.streaming.status.batch_report import BatchReport, Lag, LogEnd, duration_text
 from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.status.run_state import RunState
 

@@ -7,10 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from support.seen_log import SeenLog
 
-from reput.streaming.output.log_end import LogEnd
-from reput.streaming.status.batch_report import BatchReport
-from reput.streaming.status.judgement import State, judge
-from reput.streaming.status.run_state import RunState
+from reput.streaming.status.batch_report import BatchReport, LogEnd
+from reput.streaming.status.run_state import RunState, State, judge
 from reput.streaming.status.status_document import status_document
 
 

@@ -19,9 +19,8 @@ from support.live_log import Clock
 from support.seen_log import SeenLog
 
 from reput.sinks.anomalies import AnomalyCounts
-from reput.streaming.output.log_end import LogEnd
 from reput.streaming.status import progress
-from reput.streaming.status.batch_report import BatchReport
+from reput.streaming.status.batch_report import BatchReport, LogEnd
 from reput.streaming.status.progress import ProgressReporter, Screen, screen_of, screen_of_several
 from reput.streaming.status.run_state import RunState
 
@@ -206,7 +205,7 @@ def test_the_first_line_needs_no_heavy_module() -> None:
     """What the command line loads for a command takes a tenth of a second."""
     code = (
         "import sys; from reput.streaming.cli.commands import application; application('tail')\n"
-        "import reput.streaming.cli.first_words\n"
+        "import reput.streaming.process.terminal\n"
         "print(sorted({'pyspark', 'numba', 'numpy', 'pyarrow', 'rich.console'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

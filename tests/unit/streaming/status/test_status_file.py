@@ -15,9 +15,8 @@ import pytest
 from support.command_line import invoke
 
 from reput.sinks.files.store_lock import StoreLock
-from reput.streaming.output.log_end import LogEnd
 from reput.streaming.status import status_document
-from reput.streaming.status.batch_report import BatchReport
+from reput.streaming.status.batch_report import BatchReport, LogEnd
 from reput.streaming.status.publisher import StatusPublisher
 from reput.streaming.status.run_state import RunState
 from reput.streaming.status.status_document import STATUS_FILE

@@ -16,12 +16,11 @@ import pytest
 from rich.console import Console
 
 from reput.source.errors import CorruptRecordError, EnvironmentSetupError, OptionError, ReputError, TransientError
-from reput.streaming.process.work_of_thread import broker_of_thread
-from reput.streaming.spark.sessions import Sessions
-from reput.streaming.status.judgement import State, judge
+from reput.streaming.process.process_log import broker_of_thread
+from reput.streaming.spark.session import Sessions
 from reput.streaming.status.progress import ProgressReporter
-from reput.streaming.status.report import status_of
-from reput.streaming.status.run_state import RunState
+from reput.streaming.status.run_state import RunState, State, judge
+from reput.streaming.status.status_document import status_of
 from reput.streaming.tail.brokers import BrokerRun, Brokers
 from reput.streaming.tail.tail import Tail
 

@@ -42,8 +42,7 @@ from reput.source.errors import OutputError
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.streaming.config.pipeline import PipelineConfig, load_config
-from reput.streaming.output.logic_sinks import LogicSinks
-from reput.streaming.output.startup import recover_sinks
+from reput.streaming.output.logic_sinks import LogicSinks, recover_sinks
 from reput.streaming.recover.recover import expire_output, recover_output
 from reput.streaming.tail.clean_consume_queue import CleanConsumeQueueService, CleanReport
 from reput.streaming.tail.micro_batch import Dispatch

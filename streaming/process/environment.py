@@ -1,7 +1,12 @@
-"""The directory of this run, in which Spark, its workers and its scratch files are while a command runs.
+"""Where a command runs: the directory of this run, Python's warnings, and the JVM of ``spark-submit``.
 
-It is the working directory of Spark's processes, so relative names never lead into the user's directory. It is removed
-when the command ends. If the command is killed, the next command of the same user removes it.
+Spark, its workers and its scratch files are in the directory of this run while a command runs. It is the working
+directory of Spark's processes, so relative names never lead into the user's directory. It is removed when the command
+ends. If the command is killed, the next command of the same user removes it.
+
+If ``spark-submit`` started this process, environment variables say how to reach its JVM, which is this process's
+parent, and pyspark would use that JVM. reput removes them at once: no process that it starts later may take that JVM
+for its own.
 """
 
 from __future__ import annotations
@@ -11,12 +16,16 @@ import fcntl
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from reput.source.system import end_with_parent
 
 _PREFIX = "reput-run-"
 _LOCK = "lock"
@@ -153,3 +162,39 @@ def made_absolute(value: Any) -> Any:
     if isinstance(value, Path) and not value.is_absolute():
         return (_started_in[0] if _started_in else Path.cwd()) / value
     return value
+
+
+#: The variable that tells a process of Python which warnings to print.
+WARNINGS = "PYTHONWARNINGS"
+
+
+def hide_warnings() -> None:
+    """Have Python print no warning, here and in processes that are started later: Spark's workers, the source's.
+
+    Whoever asks for them by ``PYTHONWARNINGS`` or an option of Python gets them.
+    """
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")
+        os.environ[WARNINGS] = "ignore"
+
+
+_PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
+_taken: list[tuple[int, str]] = []
+
+
+def take_up() -> bool:
+    """Have this process use the JVM of ``spark-submit``; False if none started it.
+
+    When that JVM ends, this process is asked to stop: nobody else would tell it.
+    """
+    port, secret = os.environ.pop(_PORT, ""), os.environ.pop(_SECRET, "")
+    if not (port.isdecimal() and secret):
+        return False
+    _taken[:] = [(int(port), secret)]
+    end_with_parent(signal.SIGTERM)
+    return True
+
+
+def submit_gateway() -> tuple[int, str] | None:
+    """The port and the secret of the JVM that ``spark-submit`` started; None without one."""
+    return _taken[0] if _taken else None

@@ -1,12 +1,15 @@
-"""A line on a terminal that says how long a command has been at work, and how much of it is done.
+"""Standard output and its siblings, and the lines that a terminal shows while a command is at work.
 
-Another process writes the line: a thread would keep this process from being forked (``process_tasks``), and a signal
-would interrupt libraries.
+The line of `working` says how long a command has been at work, and how much of it is done. Another process writes it:
+a thread would keep this process from being forked (``tasks``), and a signal would interrupt libraries. The line of
+`first_words` is for the second or more that the modules of a command take to load, so this module loads none that
+takes time.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import stat
 import struct
@@ -16,9 +19,31 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from mmap import mmap
 from pathlib import Path
+from typing import TextIO
 
 from reput.source.system import end_with_parent
-from reput.streaming.process.standard_streams import STANDARD_ERROR, STANDARD_OUTPUT
+
+STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
+
+
+def open_closed_streams() -> None:
+    """Open those that the caller has closed: the next file would get the number of one, and with it what is printed."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= STANDARD_ERROR:
+        pass
+    os.close(descriptor)
+    sys.stdout = sys.stdout or open(STANDARD_OUTPUT, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(STANDARD_ERROR, "w", closefd=False)  # noqa: SIM115
+
+
+def terminal_width(out: TextIO) -> int | None:
+    """Return how many columns the terminal has that `out` writes to; None if it is not a terminal."""
+    return shutil.get_terminal_size().columns if out.isatty() else None
+
+
+def drop_output() -> None:
+    """Drop what Python still holds for a standard output that failed; Python would fail again with it at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
 
 _CLEAR = b"\r\x1b[K"
 _WITHOUT_CURSOR = ("dumb", "unknown")
@@ -100,3 +125,23 @@ def _write_lines(words: str, shared: mmap, parent: int, every_s: float) -> None:
         facts.append(f"{time.monotonic() - began:.0f} s")
         line = f"{words}  {', '.join(facts)}"[: (os.get_terminal_size(STANDARD_ERROR).columns or _COLUMNS) - 1]
         os.write(STANDARD_ERROR, b"\r" + line.encode(errors="backslashreplace") + b"\x1b[K")
+
+
+@contextmanager
+def first_words(words: str) -> Iterator[None]:
+    """Show a line during a ``with`` block; show nothing where standard error is not a terminal.
+
+    This module loads no module that takes time.
+    """
+    is_shown = has_cursor()
+    try:
+        _write_at_once(words[: shutil.get_terminal_size().columns - 1] if is_shown else "")
+        yield
+    finally:
+        _write_at_once("\r\x1b[K" if is_shown else "")
+
+
+def _write_at_once(text: str) -> None:
+    with suppress(OSError):
+        sys.stderr.write(text)
+        sys.stderr.flush()
