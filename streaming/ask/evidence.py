@@ -34,10 +34,9 @@ from reput.source.record.message_trace import (
 from reput.source.record.pop_record import ACK, BATCH_ACK, CHECKPOINT, REVIVE_TOPIC_PREFIX, PopRecord, pop_record
 from reput.streaming.ask.values import literal
 from reput.streaming.config.pipeline import PipelineConfig
-from reput.streaming.query.message_row import plain_body
-from reput.streaming.query.store_lookup import messages_of
+from reput.streaming.query.store_lookup import messages_of, plain_body
 from reput.streaming.sql.duckdb_query import duckdb_query, text_literal
-from reput.streaming.sql.result import NO_RELATIONS, Relations
+from reput.streaming.sql.output import NO_RELATIONS, Relations
 
 _MOMENT: Final = pa.timestamp("us", tz="UTC")
 #: A row is something that a record says of a message, which is at `physical_offset`.

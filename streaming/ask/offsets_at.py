@@ -16,7 +16,7 @@ from reput.streaming.ask.relations import consumer_offsets
 from reput.streaming.ask.values import literal
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.sql.duckdb_query import duckdb_query
-from reput.streaming.sql.result import ListedResult
+from reput.streaming.sql.output import ListedResult
 
 #: The form of the file that a broker reads at its start.
 CONSUMER_OFFSETS: Final = "consumerOffset.json"

@@ -15,10 +15,8 @@ from reput.source.errors import DataLossError, OptionError
 from reput.source.log.log_reader import Absence
 from reput.source.printable import counted, printable_json
 from reput.streaming.config.pipeline import PipelineConfig
-from reput.streaming.query.message_row import message_row, plain_body
-from reput.streaming.query.store_lookup import Found, messages_of
-from reput.streaming.sql.output import output_file
-from reput.streaming.sql.result import ListedResult
+from reput.streaming.query.store_lookup import Found, message_row, messages_of, plain_body
+from reput.streaming.sql.output import ListedResult, output_file
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MILLISECOND: Final = timedelta(milliseconds=1)

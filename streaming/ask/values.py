@@ -15,8 +15,8 @@ import pyarrow as pa
 from reput.source.errors import OptionError
 from reput.source.printable import printable
 from reput.streaming.ask.question import Parameter, Question
-from reput.streaming.query.lines import check_period, parse_time
-from reput.streaming.sql.result import Relations
+from reput.streaming.query.options import check_period, parse_time
+from reput.streaming.sql.output import Relations
 
 Value: TypeAlias = str | int | datetime | None
 

@@ -18,13 +18,13 @@ from reput.source.printable import printable_json
 from reput.streaming.ask.question import Parameter, Question, questions
 from reput.streaming.cli.app import MissingOptionError, app
 from reput.streaming.cli.options import Json, LogConfig, StoreIfGiven
-from reput.streaming.cli.statement import OLD_NAMES, Asking
+from reput.streaming.cli.sql import OLD_NAMES, Asking
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from reput.streaming.config.pipeline import PipelineConfig
-    from reput.streaming.sql.result import Relations
+    from reput.streaming.sql.output import Relations
 
 ask = app.group("ask", "Answer named questions about the message table.", invoke_without_command=True)
 
@@ -120,7 +120,7 @@ def _answer(
 ) -> None:
     """Run a question and print its rows, or print its statement."""
     from reput.streaming.ask.values import statement_of, values_of, with_relations  # noqa: PLC0415  not for --help
-    from reput.streaming.sql.result import AnsweredResult  # noqa: PLC0415
+    from reput.streaming.sql.output import AnsweredResult  # noqa: PLC0415
 
     if wish.bodies is not None and (store is None or not wish.plans):
         raise OptionError("--bodies FILE goes with --plan and --store, which has the bodies")
@@ -165,7 +165,7 @@ def _check_names(
     relations: Relations,
 ) -> None:
     """Raise UnknownNameError if the answer is empty because a name is unknown, or a group has no offsets."""
-    from reput.streaming.ask.known_names import BROKER, GROUP, TOPIC, check_offsets  # noqa: PLC0415  not for --help
+    from reput.streaming.ask.relations import BROKER, GROUP, TOPIC, check_offsets  # noqa: PLC0415  not for --help
 
     given = {name: values.get(name) for name in (BROKER, TOPIC, GROUP)}
     if question.name == _CONSUMED:  # each message has a row
@@ -198,7 +198,7 @@ def _check_group(
     relations: Relations,
 ) -> None:
     """Raise UnknownNameError if the group of `consumed` is unknown: its answer would still have a row for the group."""
-    from reput.streaming.ask.known_names import GROUP  # noqa: PLC0415  not for --help
+    from reput.streaming.ask.relations import GROUP  # noqa: PLC0415  not for --help
 
     group, groups = values.get(GROUP), relations[_CONSUMPTION]["consumer_group"].unique().to_pylist()
     groups += relations[_EVIDENCE]["consumer_group"].unique().to_pylist()
@@ -207,7 +207,7 @@ def _check_group(
 
 
 def _check_known(question: Question, asking: Asking, given: Mapping[str, Any], store: PipelineConfig | None) -> None:
-    from reput.streaming.ask.known_names import GROUP, add_consumption, known_names  # noqa: PLC0415  not for --help
+    from reput.streaming.ask.relations import GROUP, add_consumption, known_names  # noqa: PLC0415  not for --help
 
     advice = (
         "the table only names groups that sent messages back; give --store to look in the broker's configuration, too"

@@ -78,7 +78,7 @@ def main() -> None:
 
 
 def _application(command: str | None = None) -> Any:
-    from reput.streaming.cli.commands import application  # noqa: PLC0415
+    from reput.streaming.cli.app import application  # noqa: PLC0415
 
     return application(command)
 

@@ -51,7 +51,7 @@ def _table_location(text: str) -> TableLocation:
 
 def version_or_time(text: str) -> int | datetime:
     """Return what `At` says: a version, or a time, which is UTC without an offset; raises OptionError."""
-    from reput.streaming.query.lines import parse_time  # noqa: PLC0415
+    from reput.streaming.query.options import parse_time  # noqa: PLC0415
 
     if text.isascii() and text.isdecimal():
         return int(text)
@@ -168,7 +168,7 @@ class Period:
     @property
     def bounds(self) -> tuple[int | None, int | None]:
         """Both in milliseconds since 1970, None where there is no limit; raises OptionError."""
-        from reput.streaming.query.lines import check_period, parse_time  # noqa: PLC0415
+        from reput.streaming.query.options import check_period, parse_time  # noqa: PLC0415
 
         since, until = (None if text is None else parse_time(text) for text in (self.since, self.until))
         check_period("--since", since, "--until", until)

@@ -45,14 +45,14 @@ def tail(
     It runs until it is stopped. One process keeps several brokers if --config has a section [[broker]] for each.
     """
     with first_words("starting  loads Spark's modules"):  # --help need not wait for them
-        from reput.streaming.cli.tail_broker import tail_broker  # noqa: PLC0415
+        from reput.streaming.cli.tail_run import tail_broker  # noqa: PLC0415
         from reput.streaming.config.config_file import Configuration  # noqa: PLC0415
         from reput.streaming.output.paths import OutputPaths  # noqa: PLC0415
 
     lines = set_up_logging(reporting.log_format, is_bounded=not available_now)
     how = {"available_now": available_now, "verbose": verbose, "as_json": reporting.as_json}
     if store is None and output is None and (file := Configuration.read(settings.config)).sections:
-        from reput.streaming.cli.tail_brokers import tail_brokers  # noqa: PLC0415  one broker does without it
+        from reput.streaming.cli.tail_run import tail_brokers  # noqa: PLC0415  one broker does without it
 
         for name, given in (("--broker-conf", settings.broker_conf), ("--checkpoint", checkpoint)):
             if given is not None:

@@ -1,15 +1,21 @@
-"""`reput doctor`: predicts for each release, and says what to do; nothing is written."""
+"""`reput doctor`: predicts for each release, and says what to do; nothing is written.
+
+The output has a verdict for each release, the facts, and what to do.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from enum import Enum
 from functools import partial
 from pathlib import Path
 
 from reput.sinks.files.store_lock import lock_holder
 from reput.sinks.files.store_path import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, INDEX
 from reput.source.log.store_layout import no_commit_log
+from reput.source.printable import counted, printable, printable_json
 from reput.streaming.config.broker import QUEUES_IN_BOTH, Version, broker_version, read_topics, unseen_queues
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.config.stored_sizes import (
@@ -25,7 +31,7 @@ from reput.streaming.config.stored_sizes import (
 from reput.streaming.doctor.advice import Advice, SettingsInDoubt, advise
 from reput.streaming.doctor.kept_records import moving
 from reput.streaming.doctor.predict import no_start, predict
-from reput.streaming.doctor.prediction import Prediction, Recovery
+from reput.streaming.doctor.prediction import LogCut, Prediction, Recovery
 from reput.streaming.doctor.start_settings import RELEASES, V5, start_settings
 
 _OF_A_STORE = (CONSUME_QUEUE, BATCH_CONSUME_QUEUE, INDEX)
@@ -123,3 +129,163 @@ def _that_know_the_queues(config: PipelineConfig, versions: Sequence[Version]) -
     if V5 not in versions or not read_topics(config, config.store).batch:
         return versions
     return [version for version in versions if version >= V5]
+
+
+_SHOWN = 5
+
+
+def as_json(store: Path, examined: Examination) -> str:
+    """The fields of all predictions, as one JSON object."""
+    found = examined.diagnoses
+    settings = [{"cause": str(each), **asdict(each)} for each in examined.misfits]
+    forgotten = None if examined.forgotten is None else asdict(examined.forgotten)
+    releases = {
+        each.prediction.release: {
+            "verdict": verdict(each.prediction),
+            "harmless": each.prediction.is_harmless,
+            "starts": each.prediction.starts,
+            **asdict(each.prediction),
+            "advice": [asdict(step) for step in each.advice],
+        }
+        for each in found
+    }
+    document = {
+        "store": str(store),
+        "running": examined.holder,
+        "settings": settings,
+        "forgotten": forgotten,
+        "releases": releases,
+    }
+    return printable_json(document, default=_value)
+
+
+def as_text(store: Path, examined: Examination) -> str:
+    """The report for people, in which the paths of facts are below the store."""
+    lines = []
+    if examined.holder is not None:
+        lines.append(
+            f"running   {examined.holder} runs on this store now: what follows is for the next start, if it were "
+            "killed at this moment"
+        )
+    lines += [
+        f"settings  {misfit}; the files are taken at the size they have; {examined.way_out}"
+        for misfit in examined.taken
+    ]
+    if examined.forgotten is not None and not examined.misfits:
+        lines.append(f"settings  {examined.forgotten}; give --broker-conf {shlex.quote(str(examined.forgotten.path))}")
+    for each in examined.diagnoses:
+        facts = [line.replace(f"{store}/", "") for line in _fact_lines(each.prediction)]
+        lines += [*facts, *_advice_lines(each)]
+    return "\n".join(map(printable, lines))
+
+
+def verdict(found: Prediction) -> str:
+    """What the release does with the store, in one line."""
+    if found.obstacle is not None:
+        return f"{found.release} does not start: {found.obstacle.why}"
+    losses = []
+    if found.lost.count and found.cut is not None:
+        losses.append(
+            f"loses {counted(found.lost.count, 'good message')} behind damage at offset {found.cut.offset} of "
+            f"{found.cut.file} ({found.cut.why or 'the log ends there'})"
+        )
+    if found.missing_entries:
+        losses.append(
+            f"serves no message of the segments that are missing ({counted(found.missing_entries, 'queue entry')})"
+        )
+    if found.short_queues:
+        missing = sum(queue.missing for queue in found.short_queues)
+        losses.append(f"leaves {counted(missing, 'message')} out of {counted(len(found.short_queues), 'queue')}")
+    if found.index_missing:
+        losses.append(f"leaves {counted(found.index_missing, 'message')} out of the index")
+    if found.misread_index:
+        losses.append(f"misreads the index: {found.misread_index}")
+    if found.index_is_ahead:
+        losses.append(f"puts no key of a new message before offset {found.index_end}")
+    nothing = "nothing more is lost" if found.unserved else "nothing is lost"
+    return f"{found.release} starts, and {', '.join(losses) or nothing}"
+
+
+def _value(value: object) -> object:
+    if isinstance(value, Path):
+        return str(value)
+    assert isinstance(value, Enum)
+    return value.value
+
+
+def _fact_lines(prediction: Prediction) -> Iterator[str]:
+    yield verdict(prediction)
+    why = "there is an abort file" if prediction.recovery is Recovery.ABNORMAL else "there is no abort file"
+    begins = f", from {prediction.recovers_from}" if prediction.recovers_from else ""
+    yield f"  recovery  {prediction.recovery.value} ({why}){begins}"
+    for start, end in prediction.holes:
+        yield f"  log       no segment holds offsets {start} to {end}, excluded"
+    if prediction.last_is_missing:
+        yield "  log       queues or index have records behind the last segment: segments at the end are missing"
+    if prediction.missing_entries:
+        lead = counted(prediction.missing_entries, "entry leads", "entries lead")
+        yield f"  queues    {lead} to records of segments that are missing"
+    if prediction.cut is not None:
+        yield from _cut_lines(prediction.cut)
+    yield from _files("log", prediction.removed_segments, " without a message")
+    if prediction.damaged_ranges:
+        ranges = counted(prediction.damaged_ranges, "damaged range")
+        yield f"  log       {ranges} before its end: the broker does not look there, or passes over it"
+    if prediction.unserved:
+        lead = counted(prediction.unserved, "entry leads", "entries lead")
+        yield f"  queues    {lead} there: these messages are served only once their segments are restored"
+    if prediction.starts:
+        yield f"  dispatch  {_dispatch(prediction)}"
+    yield from _files("queues", prediction.removed_queue_files)
+    for queue in prediction.short_queues[:_SHOWN]:
+        yield (
+            f"  queue     {queue.topic}-{queue.queue_id}: {queue.missing} of {queue.records} messages have no entry, "
+            f"the next queue offset is {queue.max_offset}"
+        )
+    if (more := len(prediction.short_queues) - _SHOWN) > 0:
+        yield f"  queue     and {more} more (--json tells all)"
+    if prediction.not_seen:
+        yield f"  queues    {prediction.not_seen}"
+    yield from _files("index", prediction.removed_index_files)
+    if prediction.index_missing:
+        stay = counted(prediction.index_missing, "message with keys stays", "messages with keys stay")
+        yield f"  index     {stay} out of it"
+    if prediction.index_is_ahead:
+        yield f"  index     ends at offset {prediction.index_end}, behind the log: new messages before have no keys"
+
+
+def _advice_lines(found: Diagnosis) -> Iterator[str]:
+    if found.advice:
+        yield "  what to do"
+    for number, step in enumerate(found.advice, 1):
+        yield f"    {number}. {step.why}{':' if step.command else ''}"
+        if step.command:
+            yield f"       {step.command}"
+
+
+def _cut_lines(cut: LogCut) -> Iterator[str]:
+    yield f"  log       ends at offset {cut.offset}, byte {cut.position} of {cut.file}" + (
+        f": {cut.why}" if cut.why else ""
+    )
+    lost = cut.lost
+    if lost.count:
+        messages = counted(lost.count, "good message")
+        yield f"  lost      {messages}, {lost.bytes} bytes, offsets {lost.first} to {lost.last}"
+        for topic, count in list(lost.topics.items())[:_SHOWN]:
+            yield f"  lost      {count} of {topic}"
+        if (more := len(lost.topics) - _SHOWN) > 0:
+            yield f"  lost      and those of {more} more topics (--json tells all)"
+    yield from _files("log", cut.removed, "" if lost.count else " without a message")
+
+
+def _dispatch(found: Prediction) -> str:
+    if not found.dispatched:
+        return f"nothing; it goes on at offset {found.log_end}"
+    return f"{counted(found.dispatched, 'message')}, from offset {found.dispatches_from} on"
+
+
+def _files(part: str, paths: Sequence[str], what: str = "") -> Iterator[str]:
+    if paths:
+        files = "1 file is" if len(paths) == 1 else f"{len(paths)} files are"
+        more = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
+        yield f"  {part:9} {files} deleted{what}: {', '.join(paths[:_SHOWN])}{more}"

@@ -12,10 +12,28 @@ from reput.source.printable import counted
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.config.settings import Settings
 from reput.streaming.config.stored_sizes import index_options_of
-from reput.streaming.dump.entry_files import CheckpointDump, EntryRange, ExtFileDump, IndexFileDump, QueueFileDump, Rows
-from reput.streaming.dump.log_dump import LogDump, LogPart, RecordSelection, Shown
-from reput.streaming.dump.printer import JsonPrinter, Printer, TablePrinter, Totals
-from reput.streaming.dump.store_file import DumpedFile, FileKind, recognise, segment_of
+from reput.streaming.dump.entry_files import (
+    CheckpointDump,
+    DumpedFile,
+    EntryRange,
+    ExtFileDump,
+    FileKind,
+    IndexFileDump,
+    QueueFileDump,
+    Rows,
+    recognise,
+    segment_of,
+)
+from reput.streaming.dump.log_dump import (
+    JsonPrinter,
+    LogDump,
+    LogPart,
+    Printer,
+    RecordSelection,
+    Shown,
+    TablePrinter,
+    Totals,
+)
 
 FileDump = QueueFileDump | ExtFileDump | IndexFileDump | CheckpointDump
 

@@ -1,26 +1,49 @@
-"""Look-ups in one store: messages by key, by id, by queue offset or by time.
+"""The command `reput query --store`: messages of one store by key, by id, by queue offset or by time.
 
-They need neither Spark nor Java. They write nothing and take no lock: a broker may run on the store.
+Look-ups need neither Spark nor Java. They write nothing and take no lock: a broker may run on the store. A message is
+printed as the row that it has in the message table. A row has the table's columns under their names, and each time also
+in milliseconds. Times are UTC.
 """
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TextIO, TypeAlias
 
 from reput.sinks.index.index_reader import IndexLookup, index_file_names
 from reput.sinks.queue.batch_consume_queue import KIND as BATCH_KIND
 from reput.sinks.queue.consume_queue import KIND
 from reput.sinks.queue.lookup import BatchConsumeQueueLookup, ConsumeQueueEntry, ConsumeQueueLookup
-from reput.source.errors import SinkError, StoreError
+from reput.source.errors import CorruptRecordError, SinkError, StoreError
 from reput.source.log.log_reader import Absence, MessageLookup
-from reput.source.record.message_decoder import Message, MessageId
-from reput.source.record.message_properties import split_keys
+from reput.source.record import message_origin as origin
+from reput.source.record.message_body import BODY_BYTES_MAX, decompress_body
+from reput.source.record.message_decoder import Message, MessageId, host_text
+from reput.source.record.message_format import TRANSACTION_TYPE_NAMES, transaction_type
+from reput.source.record.message_properties import (
+    PROPERTY_DELAY,
+    PROPERTY_REAL_QUEUE_ID,
+    PROPERTY_REAL_TOPIC,
+    parse_int,
+    split_keys,
+)
 from reput.streaming.config.broker import NO_INDEX_FILES, read_topics
 from reput.streaming.config.pipeline import PipelineConfig
-from reput.streaming.query.options import DEFAULT_QUERY_MAX_NUM, MAX_MSGS_NUM_BATCH, check_key, check_unique_key
+from reput.streaming.process.terminal import terminal_width
+from reput.streaming.query.options import (
+    DEFAULT_QUERY_MAX_NUM,
+    MAX_MSGS_NUM_BATCH,
+    QueryOptions,
+    check_format,
+    check_key,
+    check_unique_key,
+    lines,
+    parse_time,
+    time_text,
+)
 
 QueueLookup: TypeAlias = ConsumeQueueLookup | BatchConsumeQueueLookup
 
@@ -261,3 +284,152 @@ def _difference(queue: QueueLookup, entry: ConsumeQueueEntry, message: Message) 
         pairs.append(("queue", (queue.topic, queue.queue_id), (message.topic, message.queue_id)))
         pairs.append(("queue offset", entry.queue_offset, message.queue_offset))
     return ", ".join(f"{name} {ours} and {theirs}" for name, ours, theirs in pairs if ours != theirs)
+
+
+def plain_body(message: Message) -> bytes | None:
+    """The body as the producer gave it; None if it cannot be decompressed, or is too large decompressed."""
+    try:
+        return decompress_body(message.body, message.sys_flag, size_max=BODY_BYTES_MAX)
+    except CorruptRecordError:
+        return None
+
+
+def message_row(found: Found, *, with_body: bool) -> dict[str, Any]:
+    """One message as a JSON object.
+
+    A body is `body` if it is UTF-8 and `body_base64` if not; one that cannot be decompressed is
+    `body_compressed_base64`, as stored. A message found by unique key has `chosen`, one found in a queue has `entry`.
+    """
+    message = found.message
+    row: dict[str, Any] = {
+        "topic": message.topic,
+        "queue_id": message.queue_id,
+        "queue_offset": message.queue_offset,
+        "physical_offset": message.physical_offset,
+        "msg_size": message.msg_size,
+        "store_time": time_text(message.store_timestamp),
+        "store_timestamp": message.store_timestamp,
+        "born_time": time_text(message.born_timestamp),
+        "born_timestamp": message.born_timestamp,
+        "born_host": host_text(message.born_host),
+        "store_host": host_text(message.store_host),
+        "tags": message.tags,
+        "tags_code": message.tags_code,
+        "keys": split_keys(message.keys) if message.keys is not None else [],
+        "uniq_key": message.uniq_key,
+        "msg_id": str(MessageId.of(message)),
+        "body_size": len(message.body),
+        "body_crc": message.body_crc,
+        "flag": message.flag,
+        "sys_flag": message.sys_flag,
+        "transaction_type": TRANSACTION_TYPE_NAMES[transaction_type(message.sys_flag)],
+        "reconsume_times": message.reconsume_times,
+        "prepared_transaction_offset": message.prepared_transaction_offset,
+        "delay_level": _integer(message, PROPERTY_DELAY),
+        "real_topic": message.properties.get(PROPERTY_REAL_TOPIC),
+        "real_queue_id": _integer(message, PROPERTY_REAL_QUEUE_ID),
+        "properties": message.properties,
+        **_origins(message),
+    }
+    if found.chosen is not None:
+        row["chosen"] = found.chosen
+    if found.entry is not None:
+        entry = found.entry
+        code = ("tags_code", entry.tags_code) if entry.ext_address is None else ("ext_address", entry.ext_address)
+        row["entry"] = {"queue_offset": entry.queue_offset, "msg_size": entry.msg_size, code[0]: code[1]}
+    if with_body:
+        name, text = _body(message)
+        row[name] = text
+    return row
+
+
+def _origins(message: Message) -> dict[str, Any]:
+    """The columns that follow from others."""
+    topic, properties = message.topic, message.properties
+    has_type = transaction_type(message.sys_flag) != 0
+    delay_level = _integer(message, PROPERTY_DELAY)
+    deliver_ms = origin.deliver_ms(topic, properties, message.tags_code, delay_level, message.store_timestamp)
+    return {
+        "kind": origin.kind(topic, properties),
+        "consumer_group": origin.consumer_group(topic, properties),
+        "origin_topic": origin.origin_topic(topic, properties),
+        "origin_msg_id": origin.origin_msg_id(properties),
+        "deliver_time": None if deliver_ms is None else time_text(deliver_ms),
+        "deliver_timestamp": deliver_ms,
+        "producer_group": origin.producer_group(topic, properties),
+        "client_host": properties.get(origin.PROPERTY_BORN_HOST),
+        "transaction_id": origin.transaction_id(topic, properties, has_type=has_type),
+        "first_key": next(iter(split_keys(message.keys or "")), None),
+    }
+
+
+def _integer(message: Message, name: str) -> int | None:
+    return parse_int(message.properties.get(name, ""))
+
+
+def _body(message: Message) -> tuple[str, str]:
+    body = plain_body(message)
+    if body is None:
+        return "body_compressed_base64", base64.b64encode(message.body).decode()
+    try:
+        return "body", body.decode()
+    except UnicodeDecodeError:
+        return "body_base64", base64.b64encode(body).decode()
+
+
+def run_query(
+    options: QueryOptions,
+    config: PipelineConfig,
+    *,
+    output: Path | None = None,
+    output_format: str = "table",
+    with_body: bool = False,
+    out: TextIO,
+    note: Callable[[str], object],
+) -> int:
+    """Look up, write the messages to `out` and pass notes on what was skipped to `note`; return how many were found.
+
+    Raises
+    ------
+    OptionError
+        The options do not go together, or one has a value that it does not allow.
+    ReputError
+        What was asked for does not exist, or a file cannot be read; see `StoreLookup`.
+    """
+    check_format(output_format)
+    ask = _question(options)
+    lookup = StoreLookup(config, output)
+    answer = ask(lookup)
+    if not answer.found:
+        for other in options.in_other_cases():
+            if (found := _question(other)(lookup)).found:
+                answer = found
+                answer.notes.append(f"the unique key is {other.uniq_key}, in other cases than were given")
+                break
+    rows = [message_row(one, with_body=with_body) for one in answer.found]
+    out.writelines(f"{line}\n" for line in lines(rows, output_format, terminal_width(out)))
+    for text in answer.notes:
+        note(text)
+    return len(answer.found)
+
+
+def _question(options: QueryOptions) -> Callable[[StoreLookup], Answer]:
+    """The look-up that the options ask for; all options are checked."""
+    kind, count = options.kind(), options.entries
+    topic, queue_id = options.topic or "", options.queue_id or 0
+    if kind == "msg_id":
+        msg_id = options.msg_id or ""
+        return lambda store: store.by_msg_id(msg_id)
+    if kind == "queue_offset":
+        queue_offset = options.queue_offset or 0
+        return lambda store: store.by_queue_offset(topic, queue_id, queue_offset, count)
+    if kind == "time":
+        timestamp = parse_time(options.time or "")
+        return lambda store: store.by_time(topic, queue_id, timestamp, count)
+    since, last = options.period
+    begin, end = LONG_MIN if since is None else since, LONG_MAX if last is None else last
+    if kind == "key":
+        key = options.key or ""
+        return lambda store: store.by_key(topic, key, begin=begin, end=end, max_num=options.most)
+    key = options.uniq_key or ""
+    return lambda store: store.by_unique_key(topic, key, begin=begin, end=end, max_num=options.most)

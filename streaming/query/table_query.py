@@ -16,8 +16,15 @@ from reput.sinks.table.lookup import TableAnswer, TableLookup, Within
 from reput.source.errors import OptionError
 from reput.streaming.output.paths import check_table
 from reput.streaming.process.terminal import terminal_width
-from reput.streaming.query.lines import check_format, lines, parse_time, time_text
-from reput.streaming.query.options import QueryOptions, check_key, check_unique_key
+from reput.streaming.query.options import (
+    QueryOptions,
+    check_format,
+    check_key,
+    check_unique_key,
+    lines,
+    parse_time,
+    time_text,
+)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -89,7 +96,7 @@ def _question(options: QueryOptions) -> Callable[[TableLookup], TableAnswer]:
 
 
 def table_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of the table as ``message_row`` has it: each time as text and in milliseconds, a body as text or base64."""
+    """A row of the table, as ``store_lookup`` has it: times as text and in milliseconds, a body as text or base64."""
     shown: dict[str, Any] = {}
     bodies = {"body": row.get("body"), "body_base64": _base64(row.get("body_bytes"))}
     for name, value in row.items():

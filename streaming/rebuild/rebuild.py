@@ -47,10 +47,8 @@ from reput.streaming.output.hand_over import abort_while_changed, doubt_of_log, 
 from reput.streaming.output.log_explains import check_explained
 from reput.streaming.output.logic_sinks import LogicSinks, aligned, recover_sinks
 from reput.streaming.output.paths import OutputPaths, refuse_paths_inside
-from reput.streaming.rebuild.output import OutputChange
-from reput.streaming.rebuild.pipeline import RebuildPipeline
-from reput.streaming.rebuild.plan import RebuildPlan, RebuildRequest, only_index, only_queues
-from reput.streaming.rebuild.report import RebuildProgress, RebuildReport
+from reput.streaming.rebuild.pipeline import RebuildPipeline, RebuildProgress, RebuildReport
+from reput.streaming.rebuild.plan import OutputChange, RebuildPlan, RebuildRequest, only_index, only_queues
 from reput.streaming.rebuild.table_repair import TableRepair
 from reput.streaming.tasks.executors import files_to_look_at
 from reput.streaming.tasks.tasks import Tasks

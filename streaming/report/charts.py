@@ -21,7 +21,7 @@ from matplotlib.dates import AutoDateLocator, date2num, num2date
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from reput.streaming.report.words import name_text, time_at
+from reput.streaming.report.markup import name_text, time_at
 
 # ----------------------------------------------------------------------------------------------------------------------
 # A figure of matplotlib as an SVG element of a page, with the page's colours, light or dark, and without ids.

@@ -1,9 +1,13 @@
-"""Everything that the page tells, computed once from one version of the table."""
+"""Everything that the page tells, computed once from one version of the table.
+
+`Selection` says which rows a report is about. Findings are what a reader must know, in a sentence each, the gravest
+first.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -15,14 +19,128 @@ import numpy.typing as npt
 from reput.sinks.quarantine import load_quarantine
 from reput.sinks.table.columns import BODY_SCHEMA
 from reput.sinks.table.location import TableLocation, consumption_table_path, quarantine_table_path
-from reput.source.errors import OutputError
+from reput.sinks.table.retention import RetentionRule
+from reput.source.errors import OptionError, OutputError, UnknownNameError
+from reput.source.options import nearest, shown
 from reput.source.record.message_format import INNER_BATCH_FLAG
 from reput.source.record.message_origin import DELAYED, DLQ, HALF_DISCARDED, NORMAL, RECALL, RETRY, SENT_BACK, TIMER
 from reput.streaming.config.run_options import SqlOptions
 from reput.streaming.output.paths import check_table
-from reput.streaming.report.selection import CHOSEN, IS_QUEUED, OF_TOPICS, Selection
-from reput.streaming.sql.duckdb_query import TableStatements, table_statements
+from reput.streaming.report.markup import count, milliseconds, name_text, number
+from reput.streaming.sql.duckdb_query import TableStatements, table_statements, text_literal
+from reput.streaming.status.batch_report import size_text
+from reput.streaming.status.run_state import State
 from reput.streaming.status.status_document import load_status, status_of
+
+#: The view of the rows that were chosen, and that of every row of the chosen topics.
+CHOSEN, OF_TOPICS = "chosen", "of_topics"
+#: Whether a row has a place in a queue: beginnings of transactions, and what was rolled back, have none.
+IS_QUEUED: Final = "transaction_type IN ('none', 'commit')"
+
+# What the report reads, with DuckDB's types. Tables of earlier versions of reput lack the later ones.
+_COLUMNS: Final = {
+    "broker": "VARCHAR",
+    "topic": "VARCHAR",
+    "queue_id": "INTEGER",
+    "queue_offset": "BIGINT",
+    "msg_size": "INTEGER",
+    "body_size": "INTEGER",
+    "store_time": "TIMESTAMPTZ",
+    "born_time": "TIMESTAMPTZ",
+    "sys_flag": "INTEGER",
+    "transaction_type": "VARCHAR",
+    "reconsume_times": "INTEGER",
+    "real_topic": "VARCHAR",
+}
+_LATER_COLUMNS: Final = {
+    "kind": "VARCHAR",
+    "consumer_group": "VARCHAR",
+    "deliver_time": "TIMESTAMPTZ",
+    "uniq_key": "VARCHAR",
+    "properties": "MAP(VARCHAR, VARCHAR)",
+}
+
+_TIMES: Final = ("store_time", "deliver_time")
+# The years 1 to 9999.
+_FIRST_MS: Final = -62_135_596_800_000
+_END_MS: Final = 253_402_300_800_000
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Rows of topics that match `topic`, in which ``*`` stands for any text, stored in ``[since_ms, until_ms)``.
+
+    Times are milliseconds since 1970; None is without bound. A row without a store time is in no period.
+    """
+
+    topic: str | None = None
+    since_ms: int | None = None
+    until_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        for limit in (self.since_ms, self.until_ms):
+            if limit is not None and not _FIRST_MS <= limit < _END_MS:
+                raise OptionError(f"a time of {limit} ms is outside the years 1 to 9999")
+        if self.since_ms is not None and self.until_ms is not None and self.since_ms >= self.until_ms:
+            raise OptionError("--until must be later than --since: no time is between them")
+
+    @property
+    def is_all(self) -> bool:
+        """Whether every row is meant."""
+        return self == Selection()
+
+    def make_views(self, table: TableStatements) -> None:
+        """Make the views `CHOSEN` and `OF_TOPICS`, with the columns that a report needs.
+
+        Raises
+        ------
+        OutputError
+            The table is none of reput's.
+        UnknownNameError
+            No topic of the table matches.
+        """
+        names = {name.lower() for name in table.files.column_names}
+        if missing := [name for name in _COLUMNS if name not in names]:
+            raise OutputError(
+                f"this is no message table of reput: it has no column {missing[0]}",
+                advice="give the directory that 'reput tail --table' made",
+                file=table.files.root,
+            )
+        rows = ", ".join(_column(name, kind, names) for name, kind in (_COLUMNS | _LATER_COLUMNS).items())
+        topics = self._topics()
+        period = [
+            f"messages.store_time {sign} make_timestamptz({1_000 * time})"
+            for sign, time in ((">=", self.since_ms), ("<", self.until_ms))
+            if time is not None
+        ]
+        table.run(f"CREATE TEMP VIEW {OF_TOPICS} AS SELECT {rows} FROM messages WHERE {topics}")
+        if self.topic is not None and not table.rows(f"SELECT 1 FROM {OF_TOPICS} LIMIT 1"):
+            known = [name for (name,) in table.rows("SELECT DISTINCT topic FROM messages WHERE topic IS NOT NULL")]
+            if known:
+                words = f"nothing found: no topic of the table matches {shown(self.topic)}"
+                raise UnknownNameError(words, nearest=nearest(self.topic, known))
+        table.run(f"CREATE TEMP VIEW {CHOSEN} AS SELECT {rows} FROM messages WHERE {' AND '.join([topics, *period])}")
+
+    def moves(self) -> tuple[str, str]:
+        """Conditions for rows of the ledger: of the chosen topics before the period's end, and after its begin."""
+        topics = self._topics()
+        if self.until_ms is not None:
+            topics += f" AND seen_after < make_timestamptz({1_000 * self.until_ms})"
+        return topics, "true" if self.since_ms is None else f"seen_after >= make_timestamptz({1_000 * self.since_ms})"
+
+    def _topics(self) -> str:
+        like = None if self.topic is None else RetentionRule(self.topic, None).like()
+        return "true" if like is None else f"topic LIKE {text_literal(like)} ESCAPE '!'"
+
+
+def _column(name: str, kind: str, names: Collection[str]) -> str:
+    """A column of the views: NULL where the table, of `names`, has none, and for a time outside the years 1 to 9999."""
+    if name not in names:
+        return f"CAST(NULL AS {kind}) AS {name}"
+    if name not in _TIMES:
+        return name
+    return f"CASE WHEN epoch_ms({name}) BETWEEN {_FIRST_MS} AND {_END_MS - 1} THEN {name} END AS {name}"
+
 
 # ----------------------------------------------------------------------------------------------------------------------
 # What there is: rows, bytes and times, by queue, topic, kind and broker.
@@ -723,3 +841,109 @@ def figures_of(
             has_bodies=set(BODY_SCHEMA.names) <= set(statements.files.column_names),
             status=None if output is None or load_status(output) is None else status_of(output),
         )
+
+
+_SAID_CELLS = 400
+_WELL = frozenset({State.RUNNING.value, State.STARTING.value})
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was found, and what it means; `is_grave` if somebody should look into it."""
+
+    is_grave: bool
+    text: str
+    meaning: str
+
+
+def findings_of(figures: Figures) -> list[Finding]:
+    """All findings."""
+    found = [*_of_queues(figures), *_of_damage(figures), *_of_consumers(figures), *_of_tail(figures)]
+    found += _of_times(figures)
+    return sorted(found, key=lambda each: not each.is_grave)
+
+
+def _of_queues(figures: Figures) -> list[Finding]:
+    order, found = figures.order, []
+    if order.missing:
+        text = f"{count(order.missing, 'message')} missing between others of the same queue"
+        meaning = (
+            "A broker numbers the messages of each queue. Some numbers are not in the table: their messages were "
+            "damaged in the log, were removed from the table, or were never written."
+        )
+        found.append(Finding(is_grave=True, text=text, meaning=meaning))
+    if order.repeated:
+        text = f"{count(order.repeated, 'message')} with a number that another message of the same queue has"
+        meaning = "A broker numbers so when a topic was deleted and made again, or when it lost the end of its log."
+        found.append(Finding(is_grave=True, text=text, meaning=meaning))
+    if figures.contents.in_no_queue:
+        text = f"{count(figures.contents.in_no_queue, 'message')} with a negative queue or number"
+        found.append(Finding(is_grave=True, text=text, meaning="No queue can hold them: no consumer gets them."))
+    return found
+
+
+def _of_damage(figures: Figures) -> list[Finding]:
+    ranges = sum(each.ranges for each in figures.left_out)
+    if not ranges:
+        return []
+    size = size_text(sum(each.size_bytes for each in figures.left_out))
+    text = f"{count(ranges, 'part')} of the log left out, {size} together"
+    meaning = "There the log was damaged, had expired before it was read, or had a message that no queue can take."
+    return [Finding(is_grave=True, text=text, meaning=meaning)]
+
+
+def _of_consumers(figures: Figures) -> list[Finding]:
+    detours, found = figures.detours, []
+    if detours.given_up:
+        text = f"{count(detours.given_up, 'message')} that consumers gave up"
+        meaning = "They failed again and again and are in dead letter topics, where somebody has to decide about them."
+        found.append(Finding(is_grave=True, text=text, meaning=meaning))
+    if detours.discarded:
+        text = f"{count(detours.discarded, 'transaction')} without an end"
+        meaning = "The broker asked the producer several times whether they were to be sent, and then discarded them."
+        found.append(Finding(is_grave=True, text=text, meaning=meaning))
+    if figures.consumption is not None and figures.consumption.resets:
+        text = f"{count(figures.consumption.resets, 'time')} that a consumer group went back in a queue"
+        meaning = "An operator reset an offset, or a broker lost some: the group gets messages again."
+        found.append(Finding(is_grave=False, text=text, meaning=meaning))
+    if detours.retries:
+        text = f"{count(detours.retries, 'delivery', 'deliveries')} sent back by consumers, to be tried again"
+        found.append(
+            Finding(is_grave=False, text=text, meaning="Single ones are usual; many are a consumer in trouble.")
+        )
+    return found
+
+
+def _of_tail(figures: Figures) -> list[Finding]:
+    if figures.status is None:
+        return []
+    found = []
+    for broker in figures.status["brokers"]:
+        is_over = broker["state"] == State.STOPPED.value and broker["exitCode"] == 0
+        if broker["state"] not in _WELL and not is_over:
+            text = f"The table is not kept as it should be: {broker['state']}"
+            found.append(
+                Finding(
+                    is_grave=True, text=text, meaning=name_text(f"{broker['broker']}: {broker['reason']}", _SAID_CELLS)
+                )
+            )
+    return found
+
+
+def _of_times(figures: Figures) -> list[Finding]:
+    found = []
+    if early := figures.delays.below(0) if figures.delays.total else 0:
+        text = f"{count(early, 'message')} stored before {'it was' if early == 1 else 'they were'} sent"
+        worst = milliseconds(-figures.delays.quantile(0))
+        meaning = f"The clocks of producers and brokers differ by at least {worst}."
+        found.append(Finding(is_grave=False, text=text, meaning=meaning))
+    if figures.contents.without_time:
+        text = f"{count(figures.contents.without_time, 'message')} without a time that can be shown"
+        found.append(Finding(is_grave=False, text=text, meaning="Their time is outside the years 1 to 9999."))
+    if figures.throughput is not None and figures.throughput.outside:
+        outside = figures.throughput.outside
+        text = f"{count(outside, 'message')} stored far before or after all others"
+        total = number(figures.contents.total.messages)
+        meaning = f"The charts over time leave them out, so that the rest of the {total} can be seen."
+        found.append(Finding(is_grave=False, text=text, meaning=meaning))
+    return found

@@ -1,17 +1,115 @@
-"""HTML as a tree: texts become texts whatever they hold, since nothing is ever put together from pieces of markup."""
+"""Numbers, sizes, times and names for people; and HTML as a tree.
+
+Texts become texts, whatever is in them, since nothing is ever put together from pieces of markup.
+"""
 
 from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta, timezone
 from typing import Final, TypeAlias
 
-from reput.streaming.report.words import harmless, name_text
+from rich.cells import cell_len
+
+from reput.source.printable import printable
+from reput.streaming.status.batch_report import duration_text
+
+#: What stands where there is no number.
+NOT_KNOWN: Final = "\N{EN DASH}"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_LARGE: Final = ((10**12, "trillion"), (10**9, "billion"), (10**6, "million"))
+_FIRST: Final = datetime.min.replace(tzinfo=timezone.utc)
+_LAST: Final = datetime.max.replace(tzinfo=timezone.utc)
+_DAY_S: Final = 86_400
+# No character: HTML allows none of these in a text.
+_NO_CHARACTER: Final = re.compile(
+    "[\ufdd0-\ufdef\ufffe\uffff]|["
+    + "".join(chr(plane << 16 | low) for plane in range(1, 17) for low in (0xFFFE, 0xFFFF))
+    + "]"
+)
+# Of a name that is longer, so many characters are looked at: each becomes ten at most.
+_NAME_MAX: Final = 1_000
+
+
+def number(value: int) -> str:
+    """A whole number with a comma for each thousand."""
+    return f"{value:,}"
+
+
+def compact(value: int) -> str:
+    """A whole number in three digits and a word, where it has more than six."""
+    for factor, word in _LARGE:
+        if value >= factor:
+            return f"{value / factor:.3g} {word}" if value < 1_000 * factor else f"{value // factor:,} {word}"
+    return number(value)
+
+
+def count(value: int, one: str, many: str | None = None) -> str:
+    """A number and what is counted: ``1 topic``, ``2 topics``."""
+    return f"{number(value)} {one if value == 1 else many or one + 's'}"
+
+
+def share(part: int, whole: int) -> str:
+    """A part in percent."""
+    if not whole or part == whole:
+        return "100 %" if whole else "0 %"
+    percent = 100 * part / whole
+    if 0 < percent < 0.1:
+        return "< 0.1 %"
+    return f"{min(percent, 99.9):.1f} %" if percent < 9.95 or percent >= 99 else f"{percent:.0f} %"
+
+
+def milliseconds(value: float) -> str:
+    """A duration of `value` milliseconds, with a minus if it is below 0."""
+    sign, size = ("-" if value < 0 else ""), abs(value)
+    return f"{sign}{size:,.0f} ms" if size < 1_000 else f"{sign}{span(size / 1_000)}"
+
+
+def span(seconds: float) -> str:
+    """A time of so many seconds; from two days on in whole days."""
+    return f"{seconds / _DAY_S:,.0f} days" if seconds >= 2 * _DAY_S else duration_text(seconds)
+
+
+def time_at(microseconds: int) -> datetime:
+    """The time so long after 1970 in UTC, or the nearest one within the years 1 to 9999."""
+    try:
+        return _EPOCH + timedelta(microseconds=microseconds)
+    except OverflowError:
+        return _LAST if microseconds > 0 else _FIRST
+
+
+def moment(microseconds: int, *, is_fine: bool = False) -> str:
+    """A time as ``2026-01-31 12:00:00 UTC``, with milliseconds if it `is_fine`."""
+    time = time_at(microseconds).replace(tzinfo=None)
+    return time.isoformat(" ", "milliseconds" if is_fine else "seconds") + " UTC"
+
+
+def harmless(text: str) -> str:
+    """A text on one line in which every character is one that HTML allows and that only shows itself."""
+    return _NO_CHARACTER.sub("\N{REPLACEMENT CHARACTER}", printable(text))
+
+
+def name_text(text: str | None, cells: int) -> str:
+    """A name that others chose, harmless and on one line, of at most so many cells of a fixed-width font.
+
+    What is cut off the end is an ellipsis; None is ``(none)``, an empty text ``(empty)``.
+    """
+    if text is None:
+        return "(none)"
+    shown = harmless(text[:_NAME_MAX]) or "(empty)"
+    if len(text) <= _NAME_MAX and cell_len(shown) <= cells:
+        return shown
+    kept = shown[: cells - 1]
+    while cell_len(kept) > cells - 1:
+        kept = kept[:-1]
+    return kept + "\N{HORIZONTAL ELLIPSIS}"
+
 
 #: What an element may hold: a text, or another element.
 Node: TypeAlias = str | ET.Element
-# A time as ``words.moment`` gives it.
+# A time as `moment` gives it.
 _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d(?:[\d:.]*) UTC)")
 # What stands between a number and its unit.
 _UNIT: Final = re.compile(r"(?<=\d) (?=(?:[kMGTP]?B|ms|s|min|h|days?|[mbtr]+illion)\b|%)")

@@ -15,31 +15,38 @@ import reput
 from reput.source.record import message_origin as origin
 from reput.streaming.report import charts
 from reput.streaming.report.charts import Bar
-from reput.streaming.report.figures import ROWS_SHOWN, Distribution, Figures, Group, Throughput, delay_edges, size_edges
-from reput.streaming.report.findings import Finding, findings_of
+from reput.streaming.report.figures import (
+    ROWS_SHOWN,
+    Distribution,
+    Figures,
+    Finding,
+    Group,
+    Throughput,
+    delay_edges,
+    findings_of,
+    size_edges,
+)
 from reput.streaming.report.markup import (
+    NOT_KNOWN,
     Node,
     add,
+    compact,
+    count,
     document,
     element,
     figure,
+    milliseconds,
+    moment,
     name,
+    name_text,
+    number,
     numbers,
     said,
     section,
     sentence,
-    table,
-)
-from reput.streaming.report.words import (
-    NOT_KNOWN,
-    compact,
-    count,
-    milliseconds,
-    moment,
-    name_text,
-    number,
     share,
     span,
+    table,
 )
 from reput.streaming.status.batch_report import size_text
 

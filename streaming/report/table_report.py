@@ -9,10 +9,8 @@ from reput.sinks.table.location import TableLocation
 from reput.source.errors import EnvironmentSetupError
 from reput.source.system import pip_install
 from reput.streaming.config.run_options import SqlOptions
-from reput.streaming.report.figures import figures_of
-from reput.streaming.report.findings import findings_of
-from reput.streaming.report.selection import Selection
-from reput.streaming.report.words import count
+from reput.streaming.report.figures import Selection, figures_of, findings_of
+from reput.streaming.report.markup import count
 from reput.streaming.sql.output import check_output_file, output_file
 from reput.streaming.status.batch_report import size_text
 

@@ -31,7 +31,7 @@ from reput.source.printable import printable
 from reput.streaming.config.run_options import SqlOptions
 from reput.streaming.output.paths import check_table
 from reput.streaming.sql.duckdb_check import MACROS, VIEW, check_query
-from reput.streaming.sql.result import NO_RELATIONS, Relations, Result
+from reput.streaming.sql.output import NO_RELATIONS, Relations, Result
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Calls into compiled code that a signal can interrupt: they run in a thread, for which the caller's thread waits.

@@ -1,7 +1,8 @@
-"""The rows of a query, in one of five forms: a drawn table, CSV, one JSON object per line, Markdown, or Parquet.
+"""What a query takes and gives, whichever engine runs it; and its rows in one of five forms.
 
-Rows hold what producers wrote. Tables are always harmless to a terminal. JSON escapes unsafe characters, which keeps
-the value. CSV is exact, except on a terminal, where it is as harmless as the table. Parquet is exact.
+They are a drawn table, CSV, one JSON object per line, Markdown, or Parquet. Rows hold what producers wrote. Tables are
+always harmless to a terminal. JSON escapes unsafe characters, which keeps the value. CSV is exact, except on a
+terminal, where it is as harmless as the table. Parquet is exact.
 """
 
 from __future__ import annotations
@@ -12,13 +13,17 @@ import math
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date, datetime, time, timezone
 from decimal import Decimal
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, TextIO, TypeAlias
+
+import pyarrow as pa
 
 from reput.sinks.files.durable_file import written_beside
 from reput.sinks.table.location import TableLocation
@@ -28,10 +33,68 @@ from reput.source.log.store_layout import COMMIT_LOG, is_file_name
 from reput.source.printable import counted, printable, printable_json
 from reput.streaming.process.terminal import drop_output
 from reput.streaming.process.text_table import are_numbers, is_counted, with_separators
-from reput.streaming.sql.result import Result
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+#: What a statement may read beside the table, by name in lower case: a few rows, in memory.
+Relations: TypeAlias = Mapping[str, pa.Table]
+NO_RELATIONS: Final[Relations] = MappingProxyType({})
+
+
+class Result(ABC):
+    """The rows of a query, which may be asked for once."""
+
+    names: list[str]
+
+    @abstractmethod
+    def rows(self) -> Iterator[Sequence[Any]]:
+        """The rows, one by one: NULL is None, times are UTC's, maps and structs are dicts."""
+
+    @abstractmethod
+    def batches(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """The rows as Arrow has them, with the types that a Parquet file gets."""
+
+
+class AnsweredResult(Result):
+    """The rows of `result`; if there is none, `if_empty` is called before anything is written, and may raise."""
+
+    def __init__(self, result: Result, if_empty: Callable[[], object]) -> None:
+        self.names, self._result, self._if_empty = result.names, result, if_empty
+
+    def rows(self) -> Iterator[Sequence[Any]]:
+        """The rows."""
+        rows = self._result.rows()
+        first = list(islice(rows, 1))
+        if not first:
+            self._if_empty()
+        return chain(first, rows)
+
+    def batches(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """The rows as Arrow has them."""
+        schema, batches = self._result.batches()
+        first = next((batch for batch in batches if batch.num_rows), None)
+        if first is None:
+            self._if_empty()
+        return schema, batches if first is None else chain([first], batches)
+
+
+class ListedResult(Result):
+    """Rows that are there."""
+
+    def __init__(self, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        self.names, self._rows = list(names), rows
+
+    def rows(self) -> Iterator[Sequence[Any]]:
+        """The rows."""
+        return iter(self._rows)
+
+    def batches(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """The rows, with the types that Arrow finds for them."""
+        columns = [[row[number] for row in self._rows] for number in range(len(self.names))]
+        table = pa.table(columns, names=self.names)
+        return table.schema, iter(table.to_batches())
+
 
 FORMATS = ("table", "csv", "json", "markdown", "parquet")
 

@@ -23,7 +23,7 @@ from reput.source.errors import ReputError
 from reput.source.printable import printable
 from reput.streaming.process.interruption import keyboard_interrupts
 from reput.streaming.sql.duckdb_check import ALLOWED_FUNCTIONS, VIEW
-from reput.streaming.sql.result import ListedResult, Result
+from reput.streaming.sql.output import ListedResult, Result
 
 HELP: Final = r"""A statement ends with a semicolon; Ctrl-C gives it up.
 \d       the columns of messages; \d+ with what they mean

@@ -2,16 +2,23 @@
 
 An opening is always the same; after the first one, nothing is made where something was, neither a table nor a setting
 of the store.
+
+While Spark starts a query, work that its first micro-batch would otherwise wait for is rehearsed. The first job of a
+session takes half a second longer than later ones: Spark loads and compiles what such jobs need, and every core starts
+its workers. A first micro-batch that needs no job waits for none of that, and a start has no processor to spare: then
+only what plans it is started.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -21,28 +28,33 @@ from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_path import REPUT, SCRATCH
 from reput.sinks.queue.consume_queue import ConsumeQueueSink
 from reput.sinks.table.delta_table import is_table
+from reput.sinks.table.message_file import TableFileWriter
 from reput.sinks.table.message_table import MessageTable
+from reput.sinks.table.storage import table_storage
 from reput.sinks.table.upkeep import TableUpkeep
 from reput.source.errors import CommitLogRewoundError
 from reput.source.log.log_reader import LogReader
+from reput.source.system import take_memory
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.effects.effects import QuarantineStep, open_quarantine_table
+from reput.streaming.effects.range_task import RangeTask
 from reput.streaming.effects.write_step import WriteStep
 from reput.streaming.output.logic_sinks import aligned, recover_sinks
 from reput.streaming.output.paths import LOGIC, TABLE, OutputPaths
 from reput.streaming.output.spark_checkpoint import forget, forget_planned_batch, path_for_spark, spark_offset
+from reput.streaming.process.environment import run_directory
 from reput.streaming.process.process_log import at_work_for, broker_of_thread
 from reput.streaming.spark.session import Sessions
+from reput.streaming.spark.warm_up import small_record, write_small_log
 from reput.streaming.status.progress import ProgressReporter
-from reput.streaming.tail.batch_upkeep import BatchUpkeep
-from reput.streaming.tail.clean_consume_queue import CleanConsumeQueueService
 from reput.streaming.tail.logic_output import LogicOutput
-from reput.streaming.tail.micro_batch import BatchSizes, Dispatch
-from reput.streaming.tail.query import BatchGate, OpenQuery, StoppedBetweenBatchesError
-from reput.streaming.tail.ranges import plan_without_code, ranges_between, stream_ranges
-from reput.streaming.tail.spark_progress import SparkProgress
+from reput.streaming.tail.micro_batch import BatchSizes, Dispatch, read_ranges
+from reput.streaming.tail.query import BatchGate, OpenQuery, SparkProgress, StoppedBetweenBatchesError
+from reput.streaming.tail.ranges import no_ranges, plan_without_code, ranges_between, stream_ranges
+from reput.streaming.tail.upkeep import BatchUpkeep, CleanConsumeQueueService
 from reput.streaming.tasks.executors import check_executors, files_to_look_at, runs_elsewhere
 
+_log = logging.getLogger("reput")
 # What the table's upkeep gets after a batch, however short the trigger.
 _UPKEEP_SECONDS_MIN = 0.5
 _POOL = "spark.scheduler.pool"
@@ -311,8 +323,6 @@ def _called(query: str, broker: str | None) -> str:
 # ----------------------------------------------------------------------------------------------------------------------
 # Bringing sinks that are behind Spark's checkpoint up to it.
 
-_log = logging.getLogger("reput")
-
 
 def catch_up(
     spark: SparkSession,
@@ -347,3 +357,47 @@ def catch_up(
                 file=checkpoint,
                 physical_offset=before,
             )
+
+
+_SEGMENT_BYTES = 64 * 1024
+# What a range of 256 MiB with small records takes, see `take_memory`.
+_BLOCKS, _BLOCKS_WITH_TABLE = 1, 3
+
+
+def rehearse_planning(spark: SparkSession) -> None:
+    """Have Spark start the Python processes with which it plans a read; no job runs."""
+    no_ranges(spark).rdd.getNumPartitions()
+
+
+def rehearse(spark: SparkSession, task: RangeTask, broker: str, *, with_table: bool, is_far_behind: bool) -> None:
+    """Read a log of one record per core with `task`, and `with_table` write files of a table from it.
+
+    If the first batch `is_far_behind` the log's end, the workers also take the memory that full ranges need. All files
+    are in this run's directory, which only the processes of this machine see, and are gone on return.
+    """
+    decode = replace(task.decode, check_crc=False)
+    with _small_log(spark.sparkContext.defaultParallelism) as options:
+        writer = None
+        if with_table:
+            table = Path(options["path"]).with_name("messages")
+            writer = TableFileWriter(table_storage(table), broker, 0, decode)
+        task = replace(task, decode=decode, file_writer=writer)
+        prepare = partial(take_memory, _BLOCKS_WITH_TABLE if with_table else _BLOCKS) if is_far_behind else None
+        ranges = ranges_between(spark, options)
+        # A core has two workers, one that gives a task its range and one that reads it, and they take turns.
+        for _ in range(2):
+            read_ranges(ranges, task, prepare)
+
+
+@contextmanager
+def _small_log(records: int) -> Iterator[dict[str, Any]]:
+    """A log in this run's directory for the length of a ``with`` block, as the source's options: a range a record."""
+    with tempfile.TemporaryDirectory(dir=run_directory(), prefix="rehearsal-") as directory:
+        commit_log = Path(directory, "commitlog")
+        write_small_log(commit_log, _SEGMENT_BYTES, records)
+        yield {
+            "path": commit_log,
+            "mappedFileSizeCommitLog": _SEGMENT_BYTES,
+            "maxBytesPerPartition": len(small_record()),
+            "tailGuardMs": 0,
+        }

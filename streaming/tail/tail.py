@@ -1,4 +1,10 @@
-"""The continuous queries: `logic` for queues and index, `table` for the message table, in one process."""
+"""The continuous queries: `logic` for queues and index, `table` for the message table, in one process.
+
+A query is started again if the time of day was set back (`TimeOfDay`), because Spark's trigger waits until a time of
+day. If a person, or a time server, sets that back while it waits, or while a micro-batch runs, it waits for as much
+longer: for days, without a word. Nothing waits longer because the time was set forwards, or because the machine was
+suspended.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +16,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import TracebackType
+from typing import Final
 
 from pyspark.sql import SparkSession
 
@@ -37,18 +44,13 @@ from reput.streaming.spark.job import Beside, start_workers
 from reput.streaming.spark.session import Sessions
 from reput.streaming.status.batch_report import LogEndWatch, duration_text
 from reput.streaming.status.progress import ProgressReporter
-from reput.streaming.tail.batch_reading import is_first_small
 from reput.streaming.tail.consumption import consumption_watched
-from reput.streaming.tail.log_continuity import BadEndWatch
 from reput.streaming.tail.logic_output import LogicOutput
-from reput.streaming.tail.opening import QueryOpener, check_shared
-from reput.streaming.tail.query import OpenQuery, StoppedBetweenBatchesError, SupervisedQuery
-from reput.streaming.tail.rehearsal import rehearse, rehearse_planning
-from reput.streaming.tail.retry import Causes, Retry
-from reput.streaming.tail.time_of_day import TimeOfDay
+from reput.streaming.tail.micro_batch import BadEndWatch, is_first_small
+from reput.streaming.tail.opening import QueryOpener, check_shared, rehearse, rehearse_planning
+from reput.streaming.tail.query import Causes, OpenQuery, Retry, StoppedBetweenBatchesError, SupervisedQuery
 
 _log = logging.getLogger("reput")
-
 _POLL_SECONDS = 0.2
 # How often to ask Spark about a query that has no failure; a run that ends with the log asks at each poll.
 _ASKED_EVERY_S = 0.5
@@ -145,7 +147,7 @@ class Tail:
 
         `prepares` is False if another tail of the same session prepares Spark's workers for all.
 
-        A query that failed for a reason that may pass is opened again, for ``retryForMs`` (see ``retry``). For
+        A query that failed for a reason that may pass is opened again, for ``retryForMs`` (see ``Retry``). For
         that Spark is started again where its JVM has died, if it is given as `Sessions`.
 
         Raises
@@ -325,3 +327,30 @@ class Tail:
             if latest is not None:
                 words = self._bad_end.note(name, int(latest["physicOffset"]), latest.get("badEnd"))
                 self._reporter.state.on_bad_end(name, words)
+
+
+#: What is less is waited for: a query that is opened again stands still for about as long.
+NOTICED_FROM_S: Final = 1.0
+
+
+class TimeOfDay:
+    """Compares the time of day with a monotonic clock, both in seconds, from the moment when it is made."""
+
+    def __init__(
+        self, time_of_day: Callable[[], float] = time.time, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._time_of_day = time_of_day
+        self._clock = clock
+        self._ahead_at_least = self._ahead()[0]
+
+    def set_back_by(self) -> float:
+        """By how many seconds the time was set back since the last look; 0.0 if by less than `NOTICED_FROM_S`."""
+        least, most = self._ahead()
+        by = self._ahead_at_least - most
+        self._ahead_at_least = least
+        return by if by >= NOTICED_FROM_S else 0.0
+
+    def _ahead(self) -> tuple[float, float]:
+        """How far the time of day is ahead of the clock: at least and at most, since a thread may rest between both."""
+        before, now, after = self._clock(), self._time_of_day(), self._clock()
+        return now - after, now - before

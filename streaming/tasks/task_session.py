@@ -18,8 +18,7 @@ from reput.streaming.spark.class_archive import prepare_kernels
 from reput.streaming.spark.job import start_workers
 from reput.streaming.spark.session import TAIL_SETTINGS, end_session, start_session
 from reput.streaming.tasks.executors import check_executors
-from reput.streaming.tasks.process_tasks import ProcessTasks
-from reput.streaming.tasks.tasks import SerialTasks, SparkTasks, Tasks
+from reput.streaming.tasks.tasks import ProcessTasks, SerialTasks, SparkTasks, Tasks
 
 
 @dataclass(frozen=True)

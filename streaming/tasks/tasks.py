@@ -1,18 +1,35 @@
-"""Running tasks side by side, in this process or as Spark's tasks; see also ``process_tasks``."""
+"""Running tasks side by side: in this process, in processes of this machine, or as Spark's tasks.
+
+`ProcessTasks` starts no JVM and schedules no job.
+"""
 
 from __future__ import annotations
 
+import gc
+import multiprocessing
+import os
 import pickle
+import signal
+import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from functools import partial
+from multiprocessing.context import BaseContext
+from pathlib import Path
+from types import TracebackType
 from typing import Any, TypeVar
 
+import cloudpickle
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from reput.source.errors import ReputError
+from reput.source.errors import ReputError, TransientError
+from reput.source.system import end_with_parent, keep_freed_memory, load_without_threads
+from reput.streaming.process import terminal
 from reput.streaming.process.interruption import result_of
 from reput.streaming.spark.job import Announce, announcements, outcome, outcome_of, run_job
 
@@ -130,3 +147,136 @@ class SparkTasks(Tasks):
 
         rows: list[dict[str, Any]] = run_job(self._spark.range(0, count, 1, count), task, _DDL).to_pylist()
         return [outcome(row["result"]) for row in sorted(rows, key=lambda row: int(row["number"]))]
+
+
+_PRELOADED = "reput.streaming.spark.warm_up"
+_THREADS = Path("/proc/self/task")
+_PARENT_LOOKED_FOR_S = 1.0
+
+
+class ProcessTasks(Tasks):
+    """Runs tasks in processes that end with this one.
+
+    They are forks of this process, with its modules and kernels, if it has a single thread: so make them before other
+    threads, and before Spark is started. A process with several threads cannot be forked safely. There they are forks
+    of a server that has loaded the modules.
+    """
+
+    def __init__(self, processes: int) -> None:
+        self._parallelism = processes
+        # Otherwise the first collection in each process would copy what is loaded before the fork. There is no
+        # collection before: little of what was loaded is garbage, and looking for it takes 0.2 s.
+        gc.freeze()
+        self._others = multiprocessing.active_children()
+        self._pool = ProcessPoolExecutor(processes, _context(), _begin)
+        try:
+            self.start(_begun, processes)()  # begins all of them
+        except BaseException:
+            self._end()
+            raise
+
+    def __enter__(self) -> ProcessTasks:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        # All results that are wanted have been fetched, and a task's files are written. If a process has just died,
+        # the pool asks the others to end with SIGTERM, which they ignore, and waits for them; and they may wait for
+        # ever for a lock that the dead one held.
+        for process in multiprocessing.active_children():
+            if process not in self._others:
+                process.kill()
+        self._pool.shutdown(cancel_futures=True)
+
+    @property
+    def parallelism(self) -> int:
+        """How many processes there are."""
+        return self._parallelism
+
+    def start(
+        self, work: Callable[[int], Result], count: int, on_result: OnResult[Result] | None = None
+    ) -> Results[Result]:
+        """Begin with the tasks in the processes, and return what waits for their results; `work` is pickled.
+
+        Raises
+        ------
+        TransientError
+            One of the processes died: now, or while the results are waited for.
+        """
+        pickled: bytes = cloudpickle.dumps(work)
+        with _deaths_as_errors():
+            futures = [self._pool.submit(_call, pickled, number) for number in range(count)]
+        if terminal.expect(count):
+            for future in futures:
+                future.add_done_callback(lambda _: terminal.done())
+        if on_result is not None:
+            for number, future in enumerate(futures):
+                future.add_done_callback(partial(_tell, on_result, number))
+        return partial(_results, futures)
+
+
+def _results(futures: list[Future[Result]]) -> list[Result]:
+    try:
+        with _deaths_as_errors():
+            return [result_of(future) for future in futures]
+    finally:
+        for future in futures:
+            future.cancel()
+
+
+def _tell(on_result: OnResult[Result], number: int, future: Future[Result]) -> None:
+    if not future.cancelled() and future.exception() is None:  # who waits for the results gets errors
+        on_result(number, future.result())
+
+
+@contextmanager
+def _deaths_as_errors() -> Iterator[None]:
+    try:
+        yield
+    except BrokenProcessPool as error:
+        raise TransientError(
+            "a process of reput died: it was killed, or the machine ran out of memory (less is needed with smaller "
+            "ranges, rebuildMaxBytesPerPartition or for verify maxBytesPerPartition, or with fewer processes, "
+            "sparkMaster=local[N])",
+            advice="run the same command again, a rebuild goes on where it was",
+        ) from error
+
+
+def _begun(_: int) -> None:
+    """The task of a process that only has to start."""
+
+
+def _call(pickled: bytes, number: int) -> Any:
+    work: Callable[[int], Any] = cloudpickle.loads(pickled)
+    return work(number)
+
+
+def _context() -> BaseContext:
+    if len(list(_THREADS.iterdir())) == 1:
+        return multiprocessing.get_context("fork")
+    load_without_threads()
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([_PRELOADED])
+    return context
+
+
+def _begin() -> None:
+    """Ignore signals, which the parent handles, and end with it: the fork of a killed process would wait for ever."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    parent = os.getppid()
+    end_with_parent()
+    keep_freed_memory()
+
+    def watch() -> None:
+        # The system reports the death of the thread that forked, which may have come before reports were requested.
+        driver = multiprocessing.parent_process()
+        while os.getppid() == parent and (driver is None or driver.is_alive()):
+            time.sleep(_PARENT_LOOKED_FOR_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

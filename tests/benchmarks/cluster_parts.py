@@ -36,9 +36,9 @@ from reput.streaming.effects.effects import IndexPutTasks, IndexWriter, QueueWri
 from reput.streaming.effects.range_task import RangeEffects
 from reput.streaming.output.logic_sinks import LogicSinks
 from reput.streaming.rebuild import pipeline
+from reput.streaming.rebuild.pipeline import RebuildProgress
 from reput.streaming.rebuild.plan import RebuildRequest
 from reput.streaming.rebuild.rebuild import Rebuild
-from reput.streaming.rebuild.report import RebuildProgress
 from reput.streaming.tasks.tasks import OnResult, SerialTasks
 
 MESSAGES, RANGES = 10_000_000_000, 10_000

@@ -159,7 +159,7 @@ def batch_seconds(lines: Sequence[str]) -> float:
 
 TAIL, REBUILD = TailCommand(), RebuildCommand()
 #: The command that is measured: the batch rebuild where this reput has it.
-COMMAND: Command = REBUILD if find_spec("reput.streaming.cli.rebuild") else TAIL
+COMMAND: Command = REBUILD if find_spec("reput.streaming.cli.repair") else TAIL
 
 
 @dataclass(frozen=True)

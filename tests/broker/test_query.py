@@ -11,8 +11,7 @@ import pytest
 
 from broker.rocketmq import RocketMQ
 from reput.streaming.config.pipeline import load_config
-from reput.streaming.query.message_row import plain_body
-from reput.streaming.query.store_lookup import MAX_MSGS_NUM_BATCH, Answer, StoreLookup
+from reput.streaming.query.store_lookup import MAX_MSGS_NUM_BATCH, Answer, StoreLookup, plain_body
 
 pytestmark = pytest.mark.broker
 

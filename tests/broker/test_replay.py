@@ -20,7 +20,7 @@ from broker.server import NameServer
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.streaming.config.pipeline import load_config
-from reput.streaming.query.message_row import plain_body
+from reput.streaming.query.store_lookup import plain_body
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

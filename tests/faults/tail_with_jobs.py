@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from reput.streaming.cli.main import main
-from reput.streaming.tail import batch_reading
+from reput.streaming.tail import micro_batch
 
 if __name__ == "__main__":
-    batch_reading.SMALL_BYTES = batch_reading.SMALL_FIRST_BYTES = 0
+    micro_batch.SMALL_BYTES = micro_batch.SMALL_FIRST_BYTES = 0
     main()

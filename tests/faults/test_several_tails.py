@@ -28,7 +28,7 @@ from support.sink_runner import write_log
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.tasks.tasks import SerialTasks
 from reput.streaming.verify.store_verification import StoreVerification
-from reput.streaming.verify.table import verify_table
+from reput.streaming.verify.verify import verify_table
 
 pytestmark = pytest.mark.spark
 

@@ -76,7 +76,7 @@ MUTANTS = (
     ),
     _mutant(
         "a rebuild of a small log starts processes",
-        "streaming/cli/rebuild.py",
+        "streaming/cli/repair.py",
         "            alone=job.is_small,\n",
         "",
         "unit/streaming/cli/test_rebuild_command.py::test_a_small_log_needs_no_further_process",
@@ -210,7 +210,7 @@ MUTANTS = (
     ),
     _mutant(
         "doctor does not tell of an empty last segment that 5.5.0 deletes",
-        "streaming/doctor/stored_files.py",
+        "streaming/doctor/predict.py",
         "            removed.append(path)\n",
         "",
         "unit/streaming/doctor/test_doctor.py::test_an_empty_last_segment_is_deleted",
@@ -225,7 +225,7 @@ MUTANTS = (
     # --- what is asked of a table
     _mutant(
         "an empty answer to an unknown name is an answer",
-        "streaming/sql/result.py",
+        "streaming/sql/output.py",
         "        if not first:\n            self._if_empty()\n",
         "",
         "unit/streaming/ask/test_known_names.py::test_an_unknown_name",
@@ -274,7 +274,7 @@ MUTANTS = (
     ),
     _mutant(
         "a table is read before the line that says so",
-        "streaming/cli/report.py",
+        "streaming/cli/look.py",
         '    with working("reading the table"):',
         '    import deltalake\n\n    with working("reading the table"):',
         "unit/streaming/process/test_working.py::test_the_line_comes_before_libraries_with_threads",
@@ -509,7 +509,7 @@ MUTANTS = (
     ),
     _mutant(
         "a micro-batch waits until the files of a merge are written",
-        "streaming/tail/batch_upkeep.py",
+        "streaming/tail/upkeep.py",
         "        done = self._table.step(self._seconds, beside=self._writer)\n",
         "        done = self._table.step(self._seconds)\n",
         "spark/test_table_upkeep.py::test_a_table_far_behind_catches_up_first",
@@ -580,7 +580,7 @@ MUTANTS = (
     ),
     _mutant(
         "rows are missed that no micro-batch has committed yet",
-        "streaming/verify/table.py",
+        "streaming/verify/verify.py",
         "    if end is None and not found.sums and MessageTable.is_first_start(record):",
         "    if end is None and found.sums and MessageTable.is_first_start(record):",
         "spark/test_verify.py::test_a_table_whose_first_batch_is_not_committed",
@@ -709,7 +709,7 @@ MUTANTS = (
     ),
     _mutant(
         "records that the log has are passed over",
-        "streaming/tail/log_continuity.py",
+        "streaming/tail/micro_batch.py",
         "        return end_offset < start <= self.next_available(end_offset)\n",
         "        return end_offset < start\n",
         "unit/streaming/tail/test_log_continuity.py",
@@ -751,14 +751,14 @@ MUTANTS = (
     ),
     _mutant(
         "files expire by the begin of another log",
-        "streaming/tail/clean_consume_queue.py",
+        "streaming/tail/upkeep.py",
         "            if begin <= self._last_physical_min_offset or not self._is_log_of_sinks(queue):\n",
         "            if begin <= self._last_physical_min_offset:\n",
         "unit/streaming/tail/test_clean_consume_queue.py",
     ),
     _mutant(
         "what could not be removed is never tried again",
-        "streaming/tail/clean_consume_queue.py",
+        "streaming/tail/upkeep.py",
         "        if not run.errors:\n",
         "        if True:\n",
         "faults/test_expiry_in_tail.py::test_an_error_at_any_call",
@@ -1101,7 +1101,7 @@ MUTANTS = (
     # --- what passes is waited for, and nothing else (G7, G15)
     _mutant(
         "a query is opened again for ever",
-        "streaming/tail/retry.py",
+        "streaming/tail/query.py",
         "        if left <= 0:\n",
         "        if self._retry_for_s <= 0:\n",
         "unit/streaming/tail/test_retry.py::test_no_time_means_no_attempt",
@@ -1243,7 +1243,7 @@ MUTANTS = (
     ),
     _mutant(
         "a small micro-batch begins where the one before began",
-        "streaming/tail/batch_reading.py",
+        "streaming/tail/micro_batch.py",
         "        if self._last is None or self._last[0] != batch_id:\n",
         "        if self._last is None:\n",
         "unit/streaming/tail/test_small_batch.py::test_ranges_are_those_of_the_batch",
@@ -1264,21 +1264,21 @@ MUTANTS = (
     ),
     _mutant(
         "the first small micro-batch begins at the log's beginning",
-        "streaming/tail/batch_reading.py",
+        "streaming/tail/micro_batch.py",
         "            start = self.begin if batch_id == 0 else self._end(batch_id - 1)\n",
         "            start = 0 if batch_id == 0 else self._end(batch_id - 1)\n",
         "unit/streaming/tail/test_small_batch.py::test_the_first_batch_begins_where_the_source_was_told",
     ),
     _mutant(
         "the driver reads a large micro-batch",
-        "streaming/tail/batch_reading.py",
+        "streaming/tail/micro_batch.py",
         "            if start is None or not 0 < end - start <= bytes_max:\n",
         "            if start is None or not 0 < end - start:\n",
         "spark/test_small_batches.py::test_files_and_rows[False]",
     ),
     _mutant(
         "Spark's first micro-batch alone may be larger, not the first one of a start",
-        "streaming/tail/batch_reading.py",
+        "streaming/tail/micro_batch.py",
         "        bytes_max = SMALL_FIRST_BYTES if batch_id == self._first_id else SMALL_BYTES\n",
         "        bytes_max = SMALL_FIRST_BYTES if batch_id == 0 else SMALL_BYTES\n",
         "unit/streaming/tail/test_small_batch.py::test_the_first_one_that_is_asked_for_may_be_larger",
@@ -1299,7 +1299,7 @@ MUTANTS = (
     ),
     _mutant(
         "what plans a read loads kernels in a rehearsal",
-        "streaming/tail/rehearsal.py",
+        "streaming/tail/opening.py",
         "    no_ranges(spark).rdd.getNumPartitions()\n",
         "    with _small_log(1) as options:\n        ranges_between(spark, options).rdd.getNumPartitions()\n",
         "spark/test_started_processes.py::test_workers_only_for_a_first_batch_that_takes_a_job[300-False]",
@@ -1541,7 +1541,7 @@ MUTANTS = (
     ),
     _mutant(
         "a time of day that is set back is not noticed",
-        "streaming/tail/time_of_day.py",
+        "streaming/tail/tail.py",
         "        return by if by >= NOTICED_FROM_S else 0.0\n",
         "        return 0.0\n",
         "unit/streaming/tail/test_time_of_day.py",

@@ -21,7 +21,7 @@ from support.store_compare import differing_bytes
 
 from reput.source.errors import ReputError
 from reput.streaming.config.pipeline import load_config
-from reput.streaming.tail import batch_reading
+from reput.streaming.tail import micro_batch
 
 pytestmark = pytest.mark.spark
 
@@ -108,7 +108,7 @@ def test_old_and_new_parts_together(
 
 def test_a_batch_is_read_once(spark: SparkSession, snapshots: Snapshots, tmp_path: Path) -> None:
     """One read a micro-batch, for queues, index and table, by a job or by the driver: two would read the log twice."""
-    read_here, here = batch_reading.read_here, []
+    read_here, here = micro_batch.read_here, []
 
     def reading_here(*given: Any) -> Any:
         if not jobs.call_count:  # a job reads the first
@@ -117,8 +117,8 @@ def test_a_batch_is_read_once(spark: SparkSession, snapshots: Snapshots, tmp_pat
             here.append(found)
         return found
 
-    reads = mock.patch.object(batch_reading, "read_here", reading_here)
-    with reads, mock.patch.object(batch_reading, "read_ranges", wraps=batch_reading.read_ranges) as jobs:
+    reads = mock.patch.object(micro_batch, "read_here", reading_here)
+    with reads, mock.patch.object(micro_batch, "read_ranges", wraps=micro_batch.read_ranges) as jobs:
         reporter = run_tail(spark, snapshots.store, tmp_path / "out", *OPTIONS, table=tmp_path / "table")
     batches = [int(line.split(" batches")[0].rsplit(" ", 1)[1]) for line in reporter.summary()]
     assert len(batches) == 2

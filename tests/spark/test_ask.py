@@ -26,8 +26,7 @@ from reput.streaming.ask.relations import relations_of
 from reput.streaming.ask.values import literal, statement_of, values_of, with_relations
 from reput.streaming.config.pipeline import PipelineConfig, load_config
 from reput.streaming.sql.duckdb_query import duckdb_query
-from reput.streaming.sql.output import write_result
-from reput.streaming.sql.result import Relations, Result
+from reput.streaming.sql.output import Relations, Result, write_result
 from reput.streaming.sql.spark_query import SparkResult, query, spark_failures_as_errors
 
 pytestmark = pytest.mark.spark

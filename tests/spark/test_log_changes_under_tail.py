@@ -25,8 +25,8 @@ from reput.streaming.config.pipeline import load_config
 from reput.streaming.output.paths import OutputPaths
 from reput.streaming.recover.recover import expire_output, recover_output
 from reput.streaming.status.progress import ProgressReporter
-from reput.streaming.tail import batch_reading
-from reput.streaming.tail.batch_reading import SmallBatches
+from reput.streaming.tail import micro_batch
+from reput.streaming.tail.micro_batch import SmallBatches
 from reput.streaming.tail.tail import Tail
 from reput.streaming.tasks.tasks import SerialTasks
 from reput.streaming.verify.store_verification import StoreVerification
@@ -165,7 +165,7 @@ def test_segments_that_go_under_it(
     # When ranges are read for this time, and their ends are known, these segments go.
     going = {1: [0, 1, 2], 4: [6], 6: [8, 9]}
     assert max(offsets) // SIZE >= 10
-    times, by_job, known = itertools.count(1), batch_reading.read_ranges, SmallBatches.ranges
+    times, by_job, known = itertools.count(1), micro_batch.read_ranges, SmallBatches.ranges
 
     def segments_go() -> None:
         for number in going.pop(next(times), []):
@@ -183,7 +183,7 @@ def test_segments_that_go_under_it(
 
     options = [f"onDamage={on_damage}", "maxBytesPerTrigger=5k", "tableMaxBytesPerTrigger=5k"]
     with (
-        mock.patch.object(batch_reading, "read_ranges", read_ranges),
+        mock.patch.object(micro_batch, "read_ranges", read_ranges),
         mock.patch.object(SmallBatches, "ranges", ranges),
     ):
         if fail == "true":

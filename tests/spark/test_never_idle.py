@@ -32,7 +32,7 @@ from reput.streaming.effects import write_step
 from reput.streaming.effects.effects import Effects
 from reput.streaming.process.environment import run_directory
 from reput.streaming.status.progress import ProgressReporter
-from reput.streaming.tail import batch_reading, opening
+from reput.streaming.tail import micro_batch, opening
 
 pytestmark = pytest.mark.spark
 
@@ -45,7 +45,7 @@ BATCHES = 15
 @pytest.fixture(autouse=True)
 def read_by_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read each micro-batch by a job, however small it is: a job is one of the places."""
-    monkeypatch.setattr(batch_reading, "read_here", lambda *_: None)
+    monkeypatch.setattr(micro_batch, "read_here", lambda *_: None)
 
 
 class Struck(BaseException):
@@ -68,7 +68,7 @@ PLACES: dict[str, tuple[Any, str, int]] = {
     "effects: what is left out": (Effects, "sifted", 1),
     "message_table: a commit": (MessageTable, "commit", 1),
     "message_table: the parts": (TableBatch, "merge", 1),
-    "dispatch: a job": (batch_reading, "read_ranges", 1),
+    "dispatch: a job": (micro_batch, "read_ranges", 1),
     "dispatch: the checkpoint": (write_step, "store_checkpoint", 1),
     "progress: a report": (ProgressReporter, "on_batch", 1),
     "progress: the lag": (ProgressReporter, "refresh", 1),

@@ -32,7 +32,7 @@ from reput.source.rows.message_schema import LATER_NAMES
 from reput.streaming.table.commands import existing_table, optimize
 from reput.streaming.tasks.tasks import SerialTasks
 from reput.streaming.verify.store_verification import StoreVerification
-from reput.streaming.verify.table import verify_table
+from reput.streaming.verify.verify import verify_table
 
 pytestmark = pytest.mark.spark
 

@@ -21,9 +21,9 @@ from unit.streaming.rebuild.test_rebuild_damage import lines_of, tail_store
 from reput.sinks.quarantine import QuarantinedRange, load_quarantine
 from reput.sinks.table.quarantine_table import QuarantineTable
 from reput.streaming.config.pipeline import load_config
+from reput.streaming.rebuild.pipeline import RebuildProgress, RebuildReport
 from reput.streaming.rebuild.plan import RebuildRequest
 from reput.streaming.rebuild.rebuild import Rebuild
-from reput.streaming.rebuild.report import RebuildProgress, RebuildReport
 from reput.streaming.tasks.tasks import SparkTasks, Tasks
 
 pytestmark = pytest.mark.spark

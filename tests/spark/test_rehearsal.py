@@ -11,10 +11,10 @@ from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.source.log.range_reader import DecodeOptions
 from reput.streaming.effects.range_task import RangeEffects, RangeTask
 from reput.streaming.process.environment import run_directory
-from reput.streaming.tail import rehearsal
+from reput.streaming.tail import opening
 
 pytestmark = pytest.mark.spark
-read_ranges = rehearsal.read_ranges
+read_ranges = opening.read_ranges
 
 
 @pytest.mark.parametrize("needs", [LogicNeeds(), None], ids=["queues and index", "table alone"])
@@ -29,9 +29,9 @@ def test_every_core_reads_a_record(
         read.extend(read_ranges(*given))
         return read
 
-    monkeypatch.setattr(rehearsal, "read_ranges", reading)
+    monkeypatch.setattr(opening, "read_ranges", reading)
     task = RangeTask(DecodeOptions(check_crc=True), needs)
-    rehearsal.rehearse(spark, task, "a broker", with_table=with_table, is_far_behind=with_table)
+    opening.rehearse(spark, task, "a broker", with_table=with_table, is_far_behind=with_table)
     assert len(read) == 2 * spark.sparkContext.defaultParallelism
     assert all(each.pieces for each in read) == (needs is not None)
     assert all(each.table_files and each.table_files[0]["messages"] == 1 for each in read) == with_table

@@ -17,10 +17,10 @@ from support.store_compare import differing_bytes
 
 from reput.source.errors import CorruptRecordError
 from reput.streaming.config.pipeline import load_config
-from reput.streaming.tail import batch_reading
+from reput.streaming.tail import micro_batch
 from reput.streaming.tail.micro_batch import Dispatch
+from reput.streaming.tail.opening import rehearse_planning
 from reput.streaming.tail.ranges import no_ranges, plan_without_code, stream_ranges
-from reput.streaming.tail.rehearsal import rehearse_planning
 
 pytestmark = pytest.mark.spark
 
@@ -42,13 +42,13 @@ def store(tmp_path: Path) -> tuple[Path, list[StoredRecord]]:
 def jobs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Grows by one with each micro-batch that a job reads."""
     found: list[str] = []
-    read = batch_reading.read_ranges
+    read = micro_batch.read_ranges
 
     def reading(*given: Any) -> Any:
         found.append("job")
         return read(*given)
 
-    monkeypatch.setattr(batch_reading, "read_ranges", reading)
+    monkeypatch.setattr(micro_batch, "read_ranges", reading)
     return found
 
 
@@ -63,8 +63,8 @@ def test_files_and_rows(
 ) -> None:
     """None is read by a job, unless it is too large."""
     if not reads_here:
-        monkeypatch.setattr(batch_reading, "SMALL_BYTES", 100)
-        monkeypatch.setattr(batch_reading, "SMALL_FIRST_BYTES", 100)
+        monkeypatch.setattr(micro_batch, "SMALL_BYTES", 100)
+        monkeypatch.setattr(micro_batch, "SMALL_FIRST_BYTES", 100)
     root, _ = store
     limits = (*SIZES, f"maxMessagesPerTrigger={A_BATCH}")
     reporter = run_tail(spark, root, tmp_path / "out", *limits, table=tmp_path / "table")

@@ -19,7 +19,7 @@ from reput.source.errors import OutputFullError
 from reput.source.printable import printable
 from reput.streaming.process.failures import failure_of
 from reput.streaming.spark import session
-from reput.streaming.tail import batch_reading
+from reput.streaming.tail import micro_batch
 from reput.streaming.tasks.tasks import SparkTasks
 
 pytestmark = pytest.mark.spark
@@ -115,15 +115,15 @@ def test_an_error_of_a_task_that_may_pass(spark: SparkSession) -> None:
 def test_what_a_program_reads_of_a_tail(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One line of JSON with the physical offset, where the log expires between two batches; only the source sees it."""
     write_log(tmp_path / "commitlog", [Message(body=b"x" * 200)] * 60, SIZE)
-    real = batch_reading.read_ranges
+    real = micro_batch.read_ranges
 
     def read_ranges(*given: Any) -> Any:
         done = real(*given)
         expire(tmp_path / "commitlog")
         return done
 
-    monkeypatch.setattr(batch_reading, "read_here", lambda *_: None)
-    monkeypatch.setattr(batch_reading, "read_ranges", read_ranges)
+    monkeypatch.setattr(micro_batch, "read_here", lambda *_: None)
+    monkeypatch.setattr(micro_batch, "read_ranges", read_ranges)
     monkeypatch.setattr(session, "start_session", lambda *_, **__: spark)
     monkeypatch.setattr(session, "end_session", lambda *_: None)
     arguments = ["--store", str(tmp_path), "--output", str(tmp_path / "out"), "-o", f"maxBytesPerTrigger={SIZE}"]

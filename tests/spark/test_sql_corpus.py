@@ -24,11 +24,10 @@ from support.proof_counts import Proof
 from support.sql_corpus import statements
 
 from reput.source.errors import OptionError, ReputError
-from reput.streaming.sql import spark_check as sql_allowed
 from reput.streaming.sql import spark_query as sql
+from reput.streaming.sql import spark_query as sql_allowed
 from reput.streaming.sql.output import write_result
-from reput.streaming.sql.spark_check import parse_query
-from reput.streaming.sql.spark_query import SparkResult, spark_failures_as_errors
+from reput.streaming.sql.spark_query import SparkResult, parse_query, spark_failures_as_errors
 
 pytestmark = pytest.mark.spark
 

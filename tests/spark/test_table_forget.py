@@ -36,7 +36,7 @@ from reput.source.errors import OutputError, RowsLostError
 from reput.streaming.table.commands import existing_table
 from reput.streaming.tasks.tasks import SerialTasks
 from reput.streaming.verify.store_verification import StoreSection, StoreVerification
-from reput.streaming.verify.table import verify_table
+from reput.streaming.verify.verify import verify_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 

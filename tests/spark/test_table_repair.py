@@ -27,7 +27,7 @@ from reput.sinks.table.watch import TableWatch
 from reput.source.errors import CommitLogRewoundError, OutputError, RowsLostError, TransientError
 from reput.streaming.tasks.tasks import SerialTasks
 from reput.streaming.verify.store_verification import StoreVerification
-from reput.streaming.verify.table import verify_table
+from reput.streaming.verify.verify import verify_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 

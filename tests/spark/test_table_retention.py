@@ -34,7 +34,7 @@ from reput.sinks.table.watch import RowLedger
 from reput.streaming.tail import tail as tail_module
 from reput.streaming.tasks.tasks import SerialTasks
 from reput.streaming.verify.store_verification import StoreSection, StoreVerification
-from reput.streaming.verify.table import verify_table
+from reput.streaming.verify.verify import verify_table
 
 pytestmark = pytest.mark.spark
 

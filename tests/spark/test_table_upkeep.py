@@ -25,7 +25,7 @@ from reput.sinks.table.lookup import TableLookup
 from reput.sinks.table.message_table import MessageTable
 from reput.sinks.table.upkeep import TableUpkeep
 from reput.source.errors import OutputFullError, RowsLostError
-from reput.streaming.tail.batch_upkeep import BatchUpkeep
+from reput.streaming.tail.upkeep import BatchUpkeep
 
 pytestmark = pytest.mark.spark
 

@@ -16,7 +16,7 @@ from reput.sinks.table.message_table import MessageTable
 from reput.streaming.config.pipeline import PipelineConfig, load_config
 from reput.streaming.tasks.tasks import SerialTasks, SparkTasks
 from reput.streaming.verify.store_verification import StoreSection, StoreVerification
-from reput.streaming.verify.table import verify_table
+from reput.streaming.verify.verify import verify_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("compiled")]
 

@@ -21,8 +21,8 @@ from reput.source.errors import SinkError
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.effects.write_step import WriteStep
 from reput.streaming.output.paths import LOGIC
-from reput.streaming.tail import batch_reading, micro_batch
-from reput.streaming.tail.log_continuity import LogContinuity
+from reput.streaming.tail import micro_batch
+from reput.streaming.tail.micro_batch import LogContinuity
 
 pytestmark = pytest.mark.spark
 
@@ -36,7 +36,7 @@ OPTIONS = (*SIZES, "maxBytesPerPartition=600", "tableMaxBytesPerPartition=600")
 @pytest.fixture(autouse=True)
 def read_by_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read each micro-batch by a job, however small it is."""
-    monkeypatch.setattr(batch_reading, "read_here", lambda *_: None)
+    monkeypatch.setattr(micro_batch, "read_here", lambda *_: None)
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def test_written_while_the_job_runs(
 ) -> None:
     """One job and one report; waves are durable before the job ends, each after a look at whether the log was cut."""
     jobs: list[str] = []
-    read, write, look = batch_reading.read_ranges, WriteStep.write, LogContinuity.check
+    read, write, look = micro_batch.read_ranges, WriteStep.write, LogContinuity.check
 
     def checking(*given: Any) -> None:
         jobs.append("checks")
@@ -77,7 +77,7 @@ def test_written_while_the_job_runs(
         jobs.append("writes")
         return write(*given, **named)
 
-    monkeypatch.setattr(batch_reading, "read_ranges", reading)
+    monkeypatch.setattr(micro_batch, "read_ranges", reading)
     monkeypatch.setattr(WriteStep, "write", writing)
     monkeypatch.setattr(LogContinuity, "check", checking)
     reporter = run_tail(spark, store, tmp_path / "out", *OPTIONS, table=tmp_path / "table")
@@ -93,7 +93,7 @@ def test_what_waits_for_the_last_wave_is_written_without_one(
     spark: SparkSession, store: Path, tmp_path: Path, fails: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Slots of the index, which waves leave for later: all is written when the job ends, well or badly."""
-    read, write, ends, waited = batch_reading.read_ranges, WriteStep.write, [0], []
+    read, write, ends, waited = micro_batch.read_ranges, WriteStep.write, [0], []
 
     def reading(*given: Any) -> Any:
         results, deadline = read(*given), time.monotonic() + LIMIT_SECONDS
@@ -111,7 +111,7 @@ def test_what_waits_for_the_last_wave_is_written_without_one(
         return done
 
     monkeypatch.setattr(micro_batch, "worth_a_wave", lambda *_: 1)
-    monkeypatch.setattr(batch_reading, "read_ranges", reading)
+    monkeypatch.setattr(micro_batch, "read_ranges", reading)
     monkeypatch.setattr(WriteStep, "write", writing)
     with pytest.raises(SinkError, match="no more of it") if fails else nullcontext():
         run_tail(spark, store, tmp_path / "out", *OPTIONS, table=tmp_path / "table")
@@ -129,7 +129,7 @@ def test_a_failure_between_two_waves(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What the waves before it wrote stays; the next start goes on there, also where it cuts other ranges."""
-    read, write = batch_reading.read_ranges, WriteStep.write
+    read, write = micro_batch.read_ranges, WriteStep.write
     calls, has_begun, is_read = 0, threading.Event(), threading.Event()
 
     def reading(*given: Any) -> Any:
@@ -148,7 +148,7 @@ def test_a_failure_between_two_waves(
         return write(*given, **named)
 
     with monkeypatch.context() as patched:
-        patched.setattr(batch_reading, "read_ranges", reading)
+        patched.setattr(micro_batch, "read_ranges", reading)
         patched.setattr(WriteStep, "write", writing)
         with pytest.raises(SinkError, match="this wave cannot be written"):
             run_tail(spark, store, tmp_path / "out", *OPTIONS, table=tmp_path / "table")
@@ -161,7 +161,7 @@ def test_the_last_wave_is_written_while_spark_goes_on(
     spark: SparkSession, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next micro-batch is read before the last wave of the one before is written; it is written before the next."""
-    read, write, jobs, is_next_read, waves = batch_reading.read_ranges, WriteStep.write, 0, threading.Event(), []
+    read, write, jobs, is_next_read, waves = micro_batch.read_ranges, WriteStep.write, 0, threading.Event(), []
 
     def reading(*given: Any) -> Any:
         nonlocal jobs
@@ -176,7 +176,7 @@ def test_the_last_wave_is_written_while_spark_goes_on(
         waves.append((effects.start, effects.end))
         return write(step, effects, **named)
 
-    monkeypatch.setattr(batch_reading, "read_ranges", reading)
+    monkeypatch.setattr(micro_batch, "read_ranges", reading)
     monkeypatch.setattr(WriteStep, "write", writing)
     # A wave is as large as a micro-batch: each has its last one alone.
     options = (*SIZES, "maxMessagesPerTrigger=20")

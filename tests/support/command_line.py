@@ -10,7 +10,7 @@ from unittest.mock import patch
 import typer.testing
 from typer.main import get_command
 
-from reput.streaming.cli.commands import application
+from reput.streaming.cli.app import application
 
 # Typer makes an application's commands anew for each call, with what the types of their functions say.
 _commands = cache(get_command)

@@ -24,9 +24,9 @@ from reput.source.options import SourceOptions
 from reput.streaming.config.pipeline import PipelineConfig, load_config
 from reput.streaming.output.logic_sinks import recover_sinks
 from reput.streaming.output.paths import OutputPaths
+from reput.streaming.rebuild.pipeline import RebuildProgress
 from reput.streaming.rebuild.plan import RebuildRequest
 from reput.streaming.rebuild.rebuild import Rebuild
-from reput.streaming.rebuild.report import RebuildProgress
 from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail.tail import Tail
 

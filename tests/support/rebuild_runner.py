@@ -11,9 +11,9 @@ import pytest
 
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.effects import effects
+from reput.streaming.rebuild.pipeline import RebuildProgress, RebuildReport
 from reput.streaming.rebuild.plan import RebuildRequest
 from reput.streaming.rebuild.rebuild import Rebuild
-from reput.streaming.rebuild.report import RebuildProgress, RebuildReport
 from reput.streaming.tasks.tasks import OnResult, Results, Tasks
 
 

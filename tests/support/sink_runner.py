@@ -39,7 +39,7 @@ from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.effects.range_task import RangeEffects
 from reput.streaming.effects.write_step import WriteStep
 from reput.streaming.output.logic_sinks import LogicSinks
-from reput.streaming.tail.clean_consume_queue import CleanConsumeQueueService
+from reput.streaming.tail.upkeep import CleanConsumeQueueService
 
 #: Where files are kept in memory: thousands of small ones wait for nothing there. None: the usual place.
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None

@@ -11,7 +11,7 @@ import yaml
 from support.paths import ROOT
 from typer.main import get_command
 
-from reput.streaming.cli.commands import application
+from reput.streaming.cli.app import application
 from reput.streaming.config.pipeline import PIPELINE_OPTIONS
 
 DEPLOY = ROOT / "conf" / "deploy"

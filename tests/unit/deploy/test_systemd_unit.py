@@ -12,7 +12,7 @@ from typer.main import get_command
 
 from reput.source import errors
 from reput.source.errors import TRY_AGAIN, ReputError
-from reput.streaming.cli.commands import application
+from reput.streaming.cli.app import application
 from reput.streaming.config.pipeline import PIPELINE_OPTIONS
 from reput.streaming.process.failures import DefectError
 from reput.streaming.status import publisher

@@ -19,7 +19,7 @@ from typer.testing import Result
 
 import reput
 from reput.streaming.cli import main as cli
-from reput.streaming.cli.usage import SECTIONS
+from reput.streaming.cli.app import SECTIONS
 
 REPUT = f"{sys.executable} -m reput.streaming.cli.main"
 
@@ -52,7 +52,7 @@ def test_a_command_is_loaded_alone() -> None:
     shown = subprocess.run([sys.executable, "-m", cli.__name__, "--help"], capture_output=True, text=True, check=True)
     every = re.findall(r"^  (\w+) ", shown.stdout.partition("Keep:")[2], re.MULTILINE)
     assert every == [name for names in SECTIONS.values() for name in names]
-    code = "import sys; from reput.streaming.cli.commands import application as a; app = a(*sys.argv[1:]); "
+    code = "import sys; from reput.streaming.cli.app import application as a; app = a(*sys.argv[1:]); "
     code += "print(len(app.registered_commands) + len(app.registered_groups))"
     for words, count in ((["query"], 1), (["table"], 1), (["expire"], 2), (["nothing"], len(every)), ([], len(every))):
         done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)

@@ -20,7 +20,7 @@ from reput.sinks.retention import QueueRetention
 from reput.streaming.cli.app import set_up_logging
 from reput.streaming.recover import recover
 from reput.streaming.recover.recover import RetentionReport
-from reput.streaming.verify import report as verify_report
+from reput.streaming.verify import verify as verify_report
 from reput.streaming.verify.store_verification import StoreSection, VerifyReport
 
 HOSTILE = "T\x1b]0;x\x07\x9b31m\u202eb\u2028\x7f"

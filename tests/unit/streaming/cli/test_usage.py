@@ -17,9 +17,8 @@ import typer.testing
 from support.command_line import APPLICATION, command_of, invoke, option_names
 
 from reput.source.printable import counted
-from reput.streaming.cli.app import Application, verdict
+from reput.streaming.cli.app import SECTIONS, Application, verdict
 from reput.streaming.cli.options import Json
-from reput.streaming.cli.usage import SECTIONS
 
 BIN = Path(sys.executable).parent
 

@@ -11,7 +11,7 @@ from typing import Any
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.config.settings import Settings
 from reput.streaming.dump.dump import DumpRequest, Streams, dump_file, dump_store
-from reput.streaming.dump.store_file import FileKind
+from reput.streaming.dump.entry_files import FileKind
 
 
 @dataclass

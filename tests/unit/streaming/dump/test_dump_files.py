@@ -17,8 +17,8 @@ from reput.sinks.formats.index_file import ENTRY as INDEX_ENTRY
 from reput.source.errors import OptionError, SinkError, StoreError
 from reput.streaming.config.pipeline import load_file_options
 from reput.streaming.config.settings import Settings
+from reput.streaming.dump.entry_files import FileKind, kind_named
 from reput.streaming.dump.log_dump import RecordSelection, Shown
-from reput.streaming.dump.store_file import FileKind, kind_named
 
 GetStore = Callable[[str], BrokerStore]
 

@@ -16,8 +16,7 @@ from reput.source.log.log_reader import MessageLookup
 from reput.source.record.message_decoder import Message
 from reput.streaming.config.pipeline import PipelineConfig, load_config
 from reput.streaming.dump.log_dump import Shown
-from reput.streaming.query.message_row import message_row
-from reput.streaming.query.store_lookup import Found
+from reput.streaming.query.store_lookup import Found, message_row
 from reput.streaming.tasks.tasks import SerialTasks
 from reput.streaming.verify.store_verification import StoreVerification
 

@@ -229,7 +229,7 @@ def test_a_defect_anywhere_in_a_command_is_told(tmp_path: Path, monkeypatch: pyt
     def broken(*_: object) -> None:
         raise LookupError("nobody thought of it")
 
-    monkeypatch.setattr("reput.streaming.cli.verify.set_up_logging", broken)
+    monkeypatch.setattr("reput.streaming.cli.prove.set_up_logging", broken)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     result = invoke(["verify", "--store", str(tmp_path)])
     assert result.exit_code == 70

@@ -32,9 +32,9 @@ from reput.source.errors import CorruptRecordError, OptionError, OutputError, St
 from reput.streaming.config.made_for import made_for, recorded_in
 from reput.streaming.config.pipeline import PipelineConfig, load_config
 from reput.streaming.output.paths import OutputPaths
+from reput.streaming.rebuild.pipeline import RebuildProgress
 from reput.streaming.rebuild.plan import RebuildRequest
 from reput.streaming.rebuild.rebuild import Rebuild
-from reput.streaming.rebuild.report import RebuildProgress
 from reput.streaming.recover.recover import recover_output
 from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail.tail import Tail

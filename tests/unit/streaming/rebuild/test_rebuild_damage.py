@@ -44,14 +44,13 @@ from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.effects.effects import IndexWriter, QueueWriter
 from reput.streaming.effects.range_task import RangeEffects, RangeTask
 from reput.streaming.output.paths import OutputPaths
-from reput.streaming.rebuild.pipeline import StretchRead
+from reput.streaming.rebuild.pipeline import RebuildProgress, RebuildReport, StretchRead
 from reput.streaming.rebuild.plan import RebuildRequest
 from reput.streaming.rebuild.rebuild import Rebuild
-from reput.streaming.rebuild.report import RebuildProgress, RebuildReport
 from reput.streaming.status.batch_report import BatchReport
 from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail.tail import Tail
-from reput.streaming.tasks.process_tasks import ProcessTasks
+from reput.streaming.tasks.tasks import ProcessTasks
 
 SIZE = 1536
 

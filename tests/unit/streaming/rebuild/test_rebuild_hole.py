@@ -17,9 +17,9 @@ from unit.streaming.verify.test_verify import found_in, notes_of, verify
 from reput.sinks.quarantine import load_quarantine
 from reput.source.errors import SegmentError, UnexplainedError
 from reput.source.record.message_format import MAGIC_AT, QUEUE_ID_AT
+from reput.streaming.rebuild.pipeline import RebuildProgress
 from reput.streaming.rebuild.plan import RebuildRequest
 from reput.streaming.rebuild.rebuild import Rebuild
-from reput.streaming.rebuild.report import RebuildProgress
 
 GOES_OVER = "failOnDataLoss=false"
 

@@ -22,9 +22,9 @@ from reput.sinks.files.swap import finish_swap
 from reput.sinks.formats.consume_queue import ENTRY
 from reput.sinks.queue.consume_queue import ConsumeQueueSink
 from reput.source.errors import OutputError, OutputFullError, SinkError
+from reput.streaming.rebuild.pipeline import RebuildProgress
 from reput.streaming.rebuild.plan import RebuildRequest
 from reput.streaming.rebuild.rebuild import Rebuild
-from reput.streaming.rebuild.report import RebuildProgress
 
 MB = 1 << 20
 

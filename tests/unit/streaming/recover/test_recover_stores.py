@@ -38,7 +38,7 @@ from reput.streaming.doctor.predict import predict
 from reput.streaming.doctor.start_settings import RELEASES, start_settings
 from reput.streaming.output.hand_over import check_taken_over
 from reput.streaming.recover.recover import RecoveryReport, expire_output, recover_output
-from reput.streaming.tail.clean_consume_queue import CleanReport
+from reput.streaming.tail.upkeep import CleanReport
 
 if TYPE_CHECKING:
     from conftest import BrokerStore

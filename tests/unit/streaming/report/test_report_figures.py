@@ -24,8 +24,15 @@ from support.store_table import add_store
 from reput.sinks.table.consumption import FIRST_SEEN, GONE, PROGRESS, RESET_BACK, ConsumptionTable, Move
 from reput.sinks.table.message_file import TABLE_SCHEMA
 from reput.source.errors import UnknownNameError
-from reput.streaming.report.figures import Distribution, Figures, delay_edges, figures_of, size_edges, step_width
-from reput.streaming.report.selection import Selection
+from reput.streaming.report.figures import (
+    Distribution,
+    Figures,
+    Selection,
+    delay_edges,
+    figures_of,
+    size_edges,
+    step_width,
+)
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 

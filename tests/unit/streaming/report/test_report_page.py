@@ -16,10 +16,9 @@ from reput.sinks.table.consumption import PROGRESS, ConsumptionTable, Move
 from reput.streaming.report import charts
 from reput.streaming.report import page as page_module
 from reput.streaming.report.charts import Bar
-from reput.streaming.report.figures import figures_of
+from reput.streaming.report.figures import Selection, figures_of
+from reput.streaming.report.markup import compact, harmless, milliseconds, name_text, share
 from reput.streaming.report.page import page_of
-from reput.streaming.report.selection import Selection
-from reput.streaming.report.words import compact, harmless, milliseconds, name_text, share
 
 PAGE_BYTES_MAX = 1_000_000
 

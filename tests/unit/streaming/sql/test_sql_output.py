@@ -19,8 +19,7 @@ from support.command_line import invoke
 
 from reput.source.errors import OptionError, OutputError
 from reput.streaming.output.paths import check_table
-from reput.streaming.sql.output import write_result
-from reput.streaming.sql.result import Result
+from reput.streaming.sql.output import Result, write_result
 
 HOSTILE = "a\x1b]0;x\x07\x9b31m\u202eb\u2028c\td\x7f"
 

@@ -204,7 +204,7 @@ def test_a_signal_while_the_modules_are_loaded_leaves_an_empty_line(tmp_path: ob
 def test_the_first_line_needs_no_heavy_module() -> None:
     """What the command line loads for a command takes a tenth of a second."""
     code = (
-        "import sys; from reput.streaming.cli.commands import application; application('tail')\n"
+        "import sys; from reput.streaming.cli.app import application; application('tail')\n"
         "import reput.streaming.process.terminal\n"
         "print(sorted({'pyspark', 'numba', 'numpy', 'pyarrow', 'rich.console'} & set(sys.modules)))"
     )

@@ -44,9 +44,9 @@ from reput.source.options import SourceOptions
 from reput.streaming.config.pipeline import PipelineConfig, load_config
 from reput.streaming.output.logic_sinks import LogicSinks, recover_sinks
 from reput.streaming.recover.recover import expire_output, recover_output
-from reput.streaming.tail.clean_consume_queue import CleanConsumeQueueService, CleanReport
 from reput.streaming.tail.micro_batch import Dispatch
 from reput.streaming.tail.query import BatchGate
+from reput.streaming.tail.upkeep import CleanConsumeQueueService, CleanReport
 from reput.streaming.tasks.tasks import SerialTasks
 from reput.streaming.verify.store_verification import StoreVerification
 
@@ -126,7 +126,7 @@ def test_only_after_the_interval_and_only_when_the_log_moved(running: Running) -
         looks.reset_mock()
         with (
             mock.patch.object(QueueSink, "reader", side_effect=AssertionError),
-            mock.patch("reput.streaming.tail.clean_consume_queue.expired_index_files", side_effect=AssertionError),
+            mock.patch("reput.streaming.tail.upkeep.expired_index_files", side_effect=AssertionError),
         ):
             for _ in range(3):
                 assert running.later() is None

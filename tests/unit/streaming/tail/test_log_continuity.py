@@ -15,7 +15,7 @@ from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.streaming.effects.range_task import RangeEffects
 from reput.streaming.output.spark_checkpoint import forget_planned_batch
-from reput.streaming.tail.log_continuity import BadEndWatch, LogContinuity
+from reput.streaming.tail.micro_batch import BadEndWatch, LogContinuity
 
 SIZE = 4096
 

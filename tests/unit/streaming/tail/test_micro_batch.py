@@ -26,7 +26,7 @@ from reput.streaming.effects.write_step import StepReport, WriteStep
 from reput.streaming.output.logic_sinks import LogicSinks
 from reput.streaming.output.paths import OutputPaths
 from reput.streaming.status.progress import ProgressReporter
-from reput.streaming.tail import batch_reading, micro_batch
+from reput.streaming.tail import micro_batch
 from reput.streaming.tail.micro_batch import Dispatch
 
 LIMIT_SECONDS = 20
@@ -50,7 +50,7 @@ class Query:
         self.after_read: Callable[[OnRange, list[Any]], None] = lambda _on_range, _read: None
         step = WriteStep(logic, files, self.log.decode_options)
         monkeypatch.setattr(WriteStep, "write", self._noted(WriteStep.write))
-        monkeypatch.setattr(batch_reading, "read_announced", self._read)
+        monkeypatch.setattr(micro_batch, "read_announced", self._read)
         self.reporter = ProgressReporter(Console(quiet=True))
         paths = OutputPaths(root / "out")
         self.dispatch = Dispatch(self.config, paths, self.reporter, self.log, step, [files])

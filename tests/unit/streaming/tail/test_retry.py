@@ -14,7 +14,7 @@ from reput.source.errors import (
     StoreError,
     TransientError,
 )
-from reput.streaming.tail.retry import Pause, Retry
+from reput.streaming.tail.query import Pause, Retry
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from support.record_writer import CommitLogWriter
 from reput.source.data_source import OFFSET_VERSION
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
-from reput.streaming.tail import batch_reading
-from reput.streaming.tail.batch_reading import SmallBatches
+from reput.streaming.tail import micro_batch
+from reput.streaming.tail.micro_batch import SmallBatches
 
 SIZE = 4096
 
@@ -70,9 +70,9 @@ def test_a_job_reads_the_rest(offsets: list[int], tmp_path: Path, monkeypatch: p
     small = small_batches(tmp_path, offsets[3], offsets[40], offsets[40])
     assert small.ranges(2) is None
     assert small.ranges(3) is None
-    monkeypatch.setattr(batch_reading, "SMALL_BYTES", offsets[40] - offsets[3])
+    monkeypatch.setattr(micro_batch, "SMALL_BYTES", offsets[40] - offsets[3])
     assert small.ranges(1) is not None
-    monkeypatch.setattr(batch_reading, "SMALL_BYTES", offsets[40] - offsets[3] - 1)
+    monkeypatch.setattr(micro_batch, "SMALL_BYTES", offsets[40] - offsets[3] - 1)
     assert small.ranges(1) is None
 
 
@@ -80,11 +80,11 @@ def test_the_first_one_that_is_asked_for_may_be_larger(
     offsets: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whichever number Spark gives it, and however often it is asked for."""
-    monkeypatch.setattr(batch_reading, "SMALL_BYTES", 0)
-    monkeypatch.setattr(batch_reading, "SMALL_FIRST_BYTES", offsets[40] - offsets[3])
+    monkeypatch.setattr(micro_batch, "SMALL_BYTES", 0)
+    monkeypatch.setattr(micro_batch, "SMALL_FIRST_BYTES", offsets[40] - offsets[3])
     small = small_batches(tmp_path, offsets[3], offsets[40], offsets[41])
     assert [small.ranges(number) is None for number in (1, 2, 1)] == [False, True, False]
-    monkeypatch.setattr(batch_reading, "SMALL_FIRST_BYTES", offsets[40] - offsets[3] - 1)
+    monkeypatch.setattr(micro_batch, "SMALL_FIRST_BYTES", offsets[40] - offsets[3] - 1)
     assert small_batches(tmp_path, offsets[3], offsets[40], offsets[41]).ranges(1) is None
 
 

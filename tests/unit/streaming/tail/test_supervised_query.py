@@ -18,9 +18,7 @@ from reput.streaming.process.failures import may_pass_in_a_run
 from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.status.run_state import QueryPhase, RunState
 from reput.streaming.tail.micro_batch import Dispatch
-from reput.streaming.tail.query import BatchGate, OpenQuery, SupervisedQuery
-from reput.streaming.tail.retry import Retry
-from reput.streaming.tail.spark_progress import SparkProgress
+from reput.streaming.tail.query import BatchGate, OpenQuery, Retry, SparkProgress, SupervisedQuery
 
 LIMIT_SECONDS = 20
 

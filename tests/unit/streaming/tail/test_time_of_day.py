@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from support.live_log import Clock
 
-from reput.streaming.tail.time_of_day import NOTICED_FROM_S, TimeOfDay
+from reput.streaming.tail.tail import NOTICED_FROM_S, TimeOfDay
 
 DAY_S = 86_400.0
 

@@ -16,7 +16,7 @@ import pytest
 from support.record_writer import CommitLogWriter, Message
 
 from reput.source.errors import CorruptRecordError, TransientError
-from reput.streaming.tasks.process_tasks import ProcessTasks
+from reput.streaming.tasks.tasks import ProcessTasks
 
 _GONE_WITHIN_S = 60.0
 _A_RANGES_BYTES = [megabytes * 1024 * 1024 for megabytes in (1, 2, 4, 8, 16, 16, 8, 4, 2, 1)]

@@ -18,10 +18,10 @@ from unit.streaming.verify.test_verify import ENTRIES_AT, index_of, queue_of, st
 from reput.sinks.findings import Findings
 from reput.sinks.store_comparison import Pair, compare_pair
 from reput.sinks.table.comparison import COLUMNS, STRETCH_BYTES, StretchSums, compare_rows
-from reput.streaming.tasks.process_tasks import ProcessTasks
+from reput.streaming.tasks.tasks import ProcessTasks
 from reput.streaming.verify import verify as verify_command
 from reput.streaming.verify.store_verification import StoreVerification
-from reput.streaming.verify.table import records_between
+from reput.streaming.verify.verify import records_between
 
 SIZES = [
     *("-o", f"mappedFileSizeConsumeQueue={SETTINGS.mapped_file_size_consume_queue}", "-o", "tailGuardMs=0"),

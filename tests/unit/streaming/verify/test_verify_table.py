@@ -36,7 +36,7 @@ from reput.source.arrays import Bools
 from reput.source.rows.message_schema import LATER_NAMES
 from reput.streaming.tasks import task_session
 from reput.streaming.verify.store_verification import StoreVerification
-from reput.streaming.verify.table import records_between
+from reput.streaming.verify.verify import records_between
 
 BROKER = "DEFAULT_BROKER"
 DAY = 20_000

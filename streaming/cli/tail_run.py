@@ -1,4 +1,7 @@
-"""`reput tail` of several brokers in one process: one for each section of a configuration file."""
+"""`reput tail` once its settings are known: of one broker, or of several in one process.
+
+Of several brokers there is one for each section of a configuration file.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +31,67 @@ from reput.streaming.status.run_state import RunState
 from reput.streaming.status.status_document import facts_of, versions
 from reput.streaming.tail.brokers import BrokerRun, Brokers
 from reput.streaming.tail.tail import Tail
+
+
+def tail_broker(
+    settings: PipelineConfig,
+    paths: OutputPaths,
+    lines: LogLines,
+    *,
+    available_now: bool,
+    verbose: bool,
+    as_json: bool,
+) -> None:
+    """Run the tail, and print what it did; the last three are the command's options of these names.
+
+    Raises
+    ------
+    ReputError
+        With a message for the user.
+    """
+    output, table = paths.output, paths.table
+    check_paths_on(settings.spark.master, store=settings.store, output=output, table=table, checkpoint=paths.checkpoint)
+    lines.broker = settings.broker.name
+    state = RunState(settings.broker.name, facts_of(settings, paths))
+    service = settings.tail
+    publisher = StatusPublisher(
+        [(state, output)], {"versions": versions()}, host=service.metrics_host, port=service.metrics_port or None
+    )
+    line_every_s = 0.0 if available_now else service.progress_every_ms / 1000
+    # Where Spark or another program's reader has lines, there is no room for a screen.
+    console = Console(stderr=True, force_terminal=False if verbose or lines.is_json else None)
+    reporter = ProgressReporter(console, state, line_every_s=line_every_s, turn=publisher.turn)
+    with publisher, reporter:
+        reporter.starting("looks at the log and recovers the output")
+        with Tail(settings, paths, reporter) as job:
+            publisher.write_files()
+            reporter.starting("starts Spark")
+            sessions = Sessions(
+                partial(
+                    spark.start_session,
+                    "reput tail",
+                    master=settings.spark.master,
+                    driver_memory=settings.spark.driver_memory,
+                    log_file=None if verbose else job.spark_log,
+                    settings=spark.TAIL_SETTINGS,
+                    with_delta=False,  # the table is committed to without Spark
+                    log_max_bytes=settings.spark.log_max_bytes,
+                )
+            )
+
+            def stop() -> None:
+                publisher.stopping()
+                job.stop()
+
+            try:
+                sessions.current()  # a signal ends the command at once meanwhile
+                reporter.starting("opens the table and starts the queries" if table else "starts the queries")
+                with deferred(stop):
+                    job.run(sessions, available_now=available_now)
+            finally:
+                sessions.end()
+    summary = reporter.summary()
+    typer.echo(json.dumps({"summary": summary}) if as_json else "\n".join(summary or ["the log has nothing new"]))
 
 
 def tail_brokers(

@@ -1,4 +1,8 @@
-"""Files of queues and index that expire while `reput tail` runs (``DefaultMessageStore.CleanConsumeQueueService``)."""
+"""Upkeep while `reput tail` runs: a growing table is tidied, and expired files of queues and index are removed.
+
+The table is tidied after micro-batches, and when a run ends with the log. Files of queues and index expire as a
+broker's do (``DefaultMessageStore.CleanConsumeQueueService``).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -14,11 +19,63 @@ from reput.sinks.index.index_sink import IndexSink
 from reput.sinks.queue.queue_sink import QueueSink
 from reput.sinks.retention import expired_index_files, expired_queue_files, remove_in_order
 from reput.sinks.sink import Sink
+from reput.sinks.table.upkeep import TableUpkeep, UpkeepDone
+from reput.source import system
 from reput.source.errors import ReputError
 from reput.source.log.log_reader import LogReader, find_record
 from reput.source.log.mapped_file_queue import MappedFileQueue
 
 _log = logging.getLogger("reput")
+#: How long a run that ends with the log may remove expired files, and merge small ones; the next run does the rest.
+SECONDS_AT_END = 30.0
+
+
+class BatchUpkeep:
+    """When a table that grows is tidied, and for how long.
+
+    A merge of many small files writes one in some tens of milliseconds, one of files that are merged ones themselves
+    takes seconds. So that no micro-batch waits for it, a thread writes its files beside the next ones.
+    """
+
+    def __init__(
+        self, table: TableUpkeep, seconds: float, full_batch: int, report: Callable[[UpkeepDone], None]
+    ) -> None:
+        """`table` is tidied; `report` is told what was done.
+
+        A step begins nothing further when `seconds` are over. A batch has `full_batch` bytes of the log when the log
+        goes on behind it.
+        """
+        self._table = table
+        self._seconds = seconds
+        self._full_batch = full_batch
+        self._report = report
+        self._writer = ThreadPoolExecutor(1, "reput-merge")
+
+    def after_batch(self, read_bytes: int) -> None:
+        """Tidy a while after a batch of so many bytes; a table that is far behind catches up first."""
+        if read_bytes < self._full_batch // 2:
+            self._step()
+
+    def look(self) -> None:
+        """Commit a merge whose files have been written since the last batch."""
+        if self._table.has_written:
+            self._step()
+
+    def _step(self) -> None:
+        done = self._table.step(self._seconds, beside=self._writer)
+        if done.merges:
+            system.give_back(after_s=system.BEHIND_MUCH_S)
+        self._report(done)
+
+    def at_end(self) -> None:
+        """Merge small files after the last batch; there may be many when each batch had little of the log."""
+        self._report(self._table.step(SECONDS_AT_END, sorts=False))
+
+    def close(self) -> None:
+        """Wait for the thread, and remove what it wrote of a merge that was not committed."""
+        self._table.give_up()
+        self._writer.shutdown()
+
 
 # How long one step holds a micro-batch up; the next step goes on.
 _SECONDS_A_STEP = 0.5

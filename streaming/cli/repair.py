@@ -1,4 +1,4 @@
-"""`reput rebuild`."""
+"""The commands that repair an output: `reput rebuild`, `reput recover` and `reput expire`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,18 @@ from typing import Annotated, Any
 import typer
 
 from reput.streaming.cli.app import app, set_up_logging
-from reput.streaming.cli.options import LogConfig, Offsets, Reporting, Store, Verbose, one_of, table_option
+from reput.streaming.cli.options import (
+    DryRun,
+    LogConfig,
+    Offsets,
+    Output,
+    Reporting,
+    Store,
+    Verbose,
+    Yes,
+    one_of,
+    table_option,
+)
 from reput.streaming.process.terminal import working
 
 # If reput's own processes read the log, Spark is there only for a table that they cannot read.
@@ -79,9 +90,9 @@ def rebuild(
     """
     began = time.monotonic()
     from reput.streaming.config.run_options import check_paths_on  # noqa: PLC0415  --help need not wait for the modules
+    from reput.streaming.rebuild.pipeline import RebuildProgress  # noqa: PLC0415
     from reput.streaming.rebuild.plan import RebuildRequest  # noqa: PLC0415
     from reput.streaming.rebuild.rebuild import Rebuild  # noqa: PLC0415
-    from reput.streaming.rebuild.report import RebuildProgress  # noqa: PLC0415
     from reput.streaming.tasks.task_session import task_session  # noqa: PLC0415
 
     set_up_logging(reporting.log_format)
@@ -106,3 +117,39 @@ def rebuild(
         ) as session:
             report = job.run(session.tasks, session.spark if request.makes_table else None)
     typer.echo(report.to_json() if reporting.as_json else report.text())
+
+
+@app.command(epilog="Example: reput recover --store /data/store --output /data/reput --dry-run")
+def recover(
+    store: Store, output: Output, reporting: Reporting, settings: LogConfig, dry_run: DryRun = False, yes: Yes = False
+) -> None:
+    """Repair queues and index after a crash or a lost file.
+
+    The log decides: queues and index agree with it afterwards. It may have been cut, too.
+    """
+    from reput.streaming.recover import recover  # noqa: PLC0415
+    from reput.streaming.recover import recover as maintenance  # noqa: PLC0415
+
+    set_up_logging(reporting.log_format)
+    config = settings.load(store, output=output)
+    with working(f"comparing {output} with the log"):
+        result = maintenance.recover_output(config, store, output, dry_run=dry_run, yes=yes)
+    typer.echo(recover.as_json(result) if reporting.as_json else recover.recovery_text(result, dry_run=dry_run))
+
+
+@app.command(epilog="Example: reput expire --store /data/store --output /data/reput --dry-run")
+def expire(
+    store: Store, output: Output, reporting: Reporting, settings: LogConfig, dry_run: DryRun = False, yes: Yes = False
+) -> None:
+    """Remove queue and index files whose records expired.
+
+    Only leading files are removed, and only if the log has none of their records any more.
+    """
+    from reput.streaming.recover import recover  # noqa: PLC0415
+    from reput.streaming.recover import recover as maintenance  # noqa: PLC0415
+
+    set_up_logging(reporting.log_format)
+    config = settings.load(store, output=output)
+    with working(f"looking for expired files in {output}"):
+        result = maintenance.expire_output(config, output, dry_run=dry_run, yes=yes)
+    typer.echo(recover.as_json(result) if reporting.as_json else recover.retention_text(result, dry_run=dry_run))

@@ -1,0 +1,109 @@
+"""The commands that prove a store: `reput verify` and `reput doctor`."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from reput.streaming.cli.app import app, set_up_logging, verdict
+from reput.streaming.cli.options import LogConfig, QueuesIfGiven, Reporting, Store, table_option
+from reput.streaming.process.terminal import working
+
+_DIFFERS = 1
+
+
+@app.command(epilog="Example: reput verify --store /data/store --broker-conf /data/broker.conf --table /data/messages")
+def verify(
+    store: Store,
+    reporting: Reporting,
+    settings: LogConfig,
+    output: QueuesIfGiven = None,
+    table: Annotated[Any, table_option("Also compare this Delta table with the log.")] = None,
+    against: Annotated[
+        Path | None, typer.Option(help="Also compare with another store or output of the same settings, file by file.")
+    ] = None,
+    manifest: Annotated[
+        Path | None, typer.Option(help="Also check every file against a manifest written by --write-manifest.")
+    ] = None,
+    write_manifest: Annotated[
+        Path | None, typer.Option(help="Write sizes and SHA-256 of all files to this file.")
+    ] = None,
+) -> int:
+    """Prove that log, queues, index and table agree.
+
+    Nothing is written. The exit code is 1 if something differs.
+    """
+    from rich.console import Console  # noqa: PLC0415  --help need not wait for it
+
+    from reput.streaming.config.run_options import check_paths_on  # noqa: PLC0415
+    from reput.streaming.config.stored_sizes import read_by_files  # noqa: PLC0415
+    from reput.streaming.verify import verify as verify_command  # noqa: PLC0415
+    from reput.streaming.verify import verify as verify_report  # noqa: PLC0415
+
+    set_up_logging(reporting.log_format)
+    config = read_by_files(settings.load(store, output=output), output or store)
+    check_paths_on(config.spark.master, store=store, output=output, table=table)
+    digests = reporting.as_json
+    request = verify_command.VerifyRequest(output or store, table, against, manifest, write_manifest, digests=digests)
+    with working(f"comparing {store} with its log"):
+        report = verify_command.verify(config, request)
+    if reporting.as_json:
+        typer.echo(verify_report.as_json(report))
+    else:
+        verify_report.print_report(report, Console())
+    return _DIFFERS if report.differences else 0
+
+
+_HARMS = 1
+
+
+class Release(Enum):
+    """The broker that a prediction is about."""
+
+    BOTH = "both"
+    V4 = "4.9.3"
+    V5 = "5.5.0"
+
+
+_RELEASE = {(4, 9, 3): Release.V4, (5, 5, 0): Release.V5}
+
+
+@app.command(epilog="Example: reput doctor --store /data/store --broker-conf /data/broker.conf --release 5.5.0")
+def doctor(
+    store: Store,
+    reporting: Reporting,
+    settings: LogConfig,
+    release: Annotated[
+        Release | None,
+        typer.Option(help="The broker that will be started. [default: each that may have kept the store]"),
+    ] = None,
+) -> int:
+    """Predict what a broker would do with a store at start.
+
+    Nothing is written. The exit code is 1 if the broker would lose something, or would not start.
+    """
+    from reput.streaming.config.config_file import Configuration  # noqa: PLC0415
+    from reput.streaming.doctor import doctor  # noqa: PLC0415
+    from reput.streaming.doctor import doctor as doctor_command  # noqa: PLC0415
+    from reput.streaming.doctor.start_settings import RELEASES  # noqa: PLC0415
+
+    set_up_logging(reporting.log_format)
+    section = Configuration.read(settings.config).section_of(store)
+    conf = settings.broker_conf or (section.broker_conf if section else None)
+    config = settings.load(store, only_reads=True)
+    versions = [version for version in RELEASES if release in (Release.BOTH, _RELEASE[version])]
+    if release is None:
+        versions = list(doctor_command.releases_of(config))
+    with working(f"examining {store}"):
+        found = doctor_command.examine(config, conf, versions)
+    if reporting.as_json:
+        typer.echo(doctor.as_json(store, found))
+    else:
+        good = {each.prediction.release: each.prediction.is_harmless for each in found.diagnoses}
+        for line in doctor.as_text(store, found).splitlines():
+            named = line.partition(" ")[0]
+            typer.echo(verdict(line, is_good=good[named]) if named in good else line)
+    return 0 if found.is_harmless else _HARMS
