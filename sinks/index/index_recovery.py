@@ -16,12 +16,7 @@ from typing import Any
 import numpy as np
 
 from reput.sinks.dispatch.entries import KeyEntries
-from reput.sinks.formats.index_file import (
-    IndexHeader,
-    chain_entries,
-    index_file_size,
-    time_diffs,
-)
+from reput.sinks.formats.index_file import IndexHeader, chain_entries, index_file_size, time_diffs
 from reput.sinks.index.index_reader import IndexReader
 from reput.source.arrays import Int32s, leading
 from reput.source.errors import SinkError

@@ -222,10 +222,7 @@ def _relations(
     question: Question, asking: Asking, store: PipelineConfig | None, wish: _Wish, values: Mapping[str, Any]
 ) -> Relations:
     """Return the relations that the question reads; empty ones for a statement that is only shown, without a store."""
-    from reput.streaming.ask.relations import (  # noqa: PLC0415
-        empty_relations,
-        relations_of,
-    )
+    from reput.streaming.ask.relations import empty_relations, relations_of  # noqa: PLC0415
 
     if wish.shows_sql and (store is None or asking.table is None):
         return empty_relations(question)

@@ -180,10 +180,7 @@ def dump(
     from reput.streaming.config.stored_sizes import Kind, read_by_files  # noqa: PLC0415
     from reput.streaming.dump.dump import DumpRequest, Streams, dump_file, dump_store  # noqa: PLC0415
     from reput.streaming.dump.entry_files import kind_named  # noqa: PLC0415
-    from reput.streaming.dump.log_dump import (  # noqa: PLC0415
-        RecordSelection,
-        Shown,
-    )
+    from reput.streaming.dump.log_dump import RecordSelection, Shown  # noqa: PLC0415
 
     set_up_logging()
     if (store is None) == (file is None):

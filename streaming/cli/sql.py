@@ -100,10 +100,7 @@ class Asking(Config):
 
     def destination(self) -> AbstractContextManager[TextIO]:
         """Return where the rows go: the file, or standard output; errors are those of ``output_file``."""
-        from reput.streaming.sql.output import (  # noqa: PLC0415
-            output_file,
-            standard_output,
-        )
+        from reput.streaming.sql.output import output_file, standard_output  # noqa: PLC0415
 
         return standard_output() if self.result is None else output_file(self.result, self.table, option="--result")
 

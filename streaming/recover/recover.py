@@ -42,12 +42,7 @@ from reput.streaming.config.broker import batch_topics
 from reput.streaming.config.made_for import check_made_for
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.config.stored_sizes import check_fits_files
-from reput.streaming.output.hand_over import (
-    HandOver,
-    abort_while_changed,
-    doubt_of_log,
-    hand_over,
-)
+from reput.streaming.output.hand_over import HandOver, abort_while_changed, doubt_of_log, hand_over
 from reput.streaming.output.log_explains import Gap, check_explained, find_unexplained
 from reput.streaming.output.paths import OutputPaths, refuse_paths_inside
 from reput.streaming.output.recovery_start import broker_recovers_from
