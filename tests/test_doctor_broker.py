@@ -46,8 +46,7 @@ from reput.source.record.message_format import TRANSACTION_MASK, TRANSACTION_ROL
 from reput.streaming.config.broker import read_topics
 from reput.streaming.config.pipeline import PipelineConfig, load_config
 from reput.streaming.doctor.predict import predict
-from reput.streaming.doctor.prediction import Prediction, Recovery
-from reput.streaming.doctor.start_settings import start_settings
+from reput.streaming.doctor.prediction import Prediction, Recovery, start_settings
 
 pytestmark = pytest.mark.broker
 

@@ -21,9 +21,8 @@ import pyarrow as pa
 
 from reput.sinks.dispatch import piece_kernels as kernels
 from reput.sinks.dispatch.arrival import QueueArrivals
-from reput.sinks.dispatch.entries import ExtUnits, KeyEntries, QueueEntries
+from reput.sinks.dispatch.entries import ExtUnits, KeyEntries, QueueEntries, Run, find_runs
 from reput.sinks.dispatch.logic_needs import LogicNeeds, MultiDispatch
-from reput.sinks.dispatch.runs import Run, find_runs
 from reput.sinks.files.scratch import read_arrays, write_arrays
 from reput.sinks.filter.consumer_filter import ConsumerFilters
 from reput.sinks.formats.consume_queue import (

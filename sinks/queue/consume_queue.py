@@ -2,7 +2,7 @@
 
 ``ConsumeQueue#putMessagePositionInfo`` and ``#recover`` of 4.9.3. The rules marked (A), (C), (D), (E) are the broker's:
 already built, a queue that begins in the middle, repeated, a gap. Those that look at each record are in
-``runs``.
+``entries``.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ import numpy as np
 
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts, BatchAnomalies, OutOfOrder
 from reput.sinks.dispatch.batch import LogicBatch
-from reput.sinks.dispatch.entries import ExtUnits, QueueEntries
+from reput.sinks.dispatch.entries import LOGIC_OFFSET_MAX, ExtUnits, QueueEntries, RowByRow, Run, run_of
 from reput.sinks.dispatch.piece import PieceEntries
-from reput.sinks.dispatch.runs import LOGIC_OFFSET_MAX, RowByRow, Run, run_of
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_path import (
     CONSUME_QUEUE,

@@ -13,8 +13,7 @@ import numpy as np
 
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts, BatchAnomalies, OutOfOrder
 from reput.sinks.dispatch.batch import LogicBatch
-from reput.sinks.dispatch.entries import QueueEntries
-from reput.sinks.dispatch.runs import BEFORE, LifeBegin, last_life
+from reput.sinks.dispatch.entries import BEFORE, LifeBegin, QueueEntries, last_life
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import KeepsProgress, ProgressFile, SinkProgress
 from reput.sinks.files.store_path import RelativePath

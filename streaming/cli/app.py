@@ -378,7 +378,7 @@ _MODULES: Final = {
     **dict.fromkeys(("rebuild", "recover", "expire"), "repair"),
     **dict.fromkeys(("verify", "doctor"), "prove"),
     **dict.fromkeys(("query", "dump", "quarantine", "offsets", "report"), "look"),
-    **dict.fromkeys(("status", "prepare"), "operate"),
+    **dict.fromkeys(("status", "prepare"), "tail"),
 }
 
 

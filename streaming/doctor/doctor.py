@@ -31,8 +31,7 @@ from reput.streaming.config.stored_sizes import (
 from reput.streaming.doctor.advice import Advice, SettingsInDoubt, advise
 from reput.streaming.doctor.kept_records import moving
 from reput.streaming.doctor.predict import no_start, predict
-from reput.streaming.doctor.prediction import LogCut, Prediction, Recovery
-from reput.streaming.doctor.start_settings import RELEASES, V5, start_settings
+from reput.streaming.doctor.prediction import RELEASES, V5, LogCut, Prediction, Recovery, start_settings
 
 _OF_A_STORE = (CONSUME_QUEUE, BATCH_CONSUME_QUEUE, INDEX)
 

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from reput.sinks.anomalies import AnomalyCounts
-from reput.sinks.dispatch.entries import QueueEntries
+from reput.sinks.dispatch.entries import QueueEntries, Run
 from reput.sinks.dispatch.piece import PieceEntries
-from reput.sinks.dispatch.runs import Run
 from reput.sinks.formats.consume_queue import CQ_STORE_UNIT_SIZE, ENTRY, is_pre_blank
 from reput.sinks.queue.consume_queue import KIND, ConsumeQueue, QueueAdmission
 from reput.sinks.queue.queue_check import QueueLives
@@ -28,8 +27,7 @@ from reput.source.options import SourceOptions
 from reput.source.record.damage import QUARANTINE
 from reput.source.record.message_properties import decode_utf8
 from reput.streaming.config.pipeline import PipelineConfig
-from reput.streaming.doctor.prediction import LostRecords, Moving
-from reput.streaming.doctor.start_settings import StartSettings
+from reput.streaming.doctor.prediction import LostRecords, Moving, StartSettings
 from reput.streaming.effects.range_task import RangeTask
 
 # What is made of so much of the log at once stands in memory.

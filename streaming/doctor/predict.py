@@ -54,8 +54,15 @@ from reput.source.record.message_properties import (
     parse_long,
 )
 from reput.streaming.doctor.kept_records import Expected, Indexed, belonging, lost_records
-from reput.streaming.doctor.prediction import LogCut, Obstacle, Part, PredictedQueue, Prediction, Recovery
-from reput.streaming.doctor.start_settings import StartSettings
+from reput.streaming.doctor.prediction import (
+    LogCut,
+    Obstacle,
+    Part,
+    PredictedQueue,
+    Prediction,
+    Recovery,
+    StartSettings,
+)
 from reput.streaming.effects.range_task import RangeTask
 from reput.streaming.output.recovery_start import recovered_first
 

@@ -43,8 +43,7 @@ from reput.streaming.effects.effects import (
     TableWriter,
     open_quarantine_table,
 )
-from reput.streaming.output.hand_over import abort_while_changed, doubt_of_log, hand_over
-from reput.streaming.output.log_explains import check_explained
+from reput.streaming.output.hand_over import abort_while_changed, check_explained, doubt_of_log, hand_over
 from reput.streaming.output.logic_sinks import LogicSinks, aligned, recover_sinks
 from reput.streaming.output.paths import OutputPaths, refuse_paths_inside
 from reput.streaming.rebuild.pipeline import RebuildPipeline, RebuildProgress, RebuildReport

@@ -23,8 +23,8 @@ from unittest import mock
 import numpy as np
 
 from benchmarks.shapes import MadeLog
+from reput.sinks.dispatch.entries import RUN
 from reput.sinks.dispatch.piece import PieceEntries
-from reput.sinks.dispatch.runs import RUN
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.index.index_sink import IndexPut, IndexPutDone
 from reput.source.log.log_reader import LogReader

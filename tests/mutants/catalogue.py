@@ -41,28 +41,28 @@ MUTANTS = (
     # --- the store's checkpoint
     _mutant(
         "the checkpoint goes back to the kind of queue that was looked at last",
-        "streaming/recover/output_recovery.py",
+        "streaming/recover/recover.py",
         "logics_msg_timestamp=min(planned.logics_msg_timestamp, logics)",
         "logics_msg_timestamp=min(known.logics_msg_timestamp, logics)",
         "unit/streaming/recover/test_recover_stores.py::test_the_checkpoint_goes_back_to_the_kind_of_queue_that_ends_first",
     ),
     _mutant(
         "recover leaves the queues of inner batches as they are",
-        "streaming/recover/output_recovery.py",
+        "streaming/recover/recover.py",
         "            if needs.batch_topics:\n",
         "            if False:\n",
         "unit/streaming/recover/test_recover_stores.py::test_queues_of_inner_batches_and_ext_units",
     ),
     _mutant(
         "recover takes any unit of ConsumeQueueExt for the right one",
-        "sinks/queue/queue_recovery.py",
+        "sinks/queue/queue_check.py",
         "    if ext is None and is_address.any():\n",
         "    if is_address.any():\n",
         "unit/streaming/recover/test_recover_stores.py::test_queues_of_inner_batches_and_ext_units",
     ),
     _mutant(
         "a cut leaves the offset in the checkpoint as it is",
-        "streaming/recover/output_recovery.py",
+        "streaming/recover/recover.py",
         "planned.with_logics_physical_offset(min(planned.logics_physical_offset, last))",
         "planned.with_logics_physical_offset(max(planned.logics_physical_offset, last))",
         "unit/streaming/recover/test_recover.py::test_the_checkpoint_does_not_promise_what_was_cut_off",
@@ -438,7 +438,7 @@ MUTANTS = (
     ),
     _mutant(
         "a record that was built already is one short of it",
-        "sinks/dispatch/runs.py",
+        "sinks/dispatch/entries.py",
         "            if after <= self._reached:  # (A)\n",
         "            if after < self._reached:  # (A)\n",
         f"{QUEUES}::test_rule_a_not_beyond_the_last_record",
@@ -816,7 +816,7 @@ MUTANTS = (
     # --- a topic that was deleted and made again
     _mutant(
         "a queue offset 0 alone begins a life",
-        "sinks/dispatch/runs.py",
+        "sinks/dispatch/entries.py",
         "    proofs = np.flatnonzero((wanted[:-1] > 0) & (queue_offsets == wanted[:-1]))\n",
         "    proofs = np.flatnonzero(wanted[:-1] > 0)\n",
         "unit/sinks/test_queue_lives.py::test_any_batches_make_the_same_queue",

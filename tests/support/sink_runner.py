@@ -17,9 +17,9 @@ from support.record_writer import CommitLogWriter, Message, StoredRecord
 
 from reput.sinks.anomalies import NO_ANOMALIES
 from reput.sinks.dispatch.batch import LogicBatch
+from reput.sinks.dispatch.entries import find_runs
 from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.sinks.dispatch.piece import Piece, PieceEntries, PieceRow, QueueFilter, make_pieces
-from reput.sinks.dispatch.runs import find_runs
 from reput.sinks.files import durable_file, file_system
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import RecordFingerprint

@@ -14,8 +14,8 @@ from support.broker_stores import unpack
 from support.record_writer import Message, StoredRecord
 from support.sink_runner import LogBatches, dispatch_store, no_fsync, record_bounds, write_log
 
+from reput.sinks.dispatch.entries import BEFORE, LifeBegin, last_life
 from reput.sinks.dispatch.logic_needs import LogicNeeds, MultiDispatch
-from reput.sinks.dispatch.runs import BEFORE, LifeBegin, last_life
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.formats.consume_queue import ENTRY
 from reput.sinks.queue.consume_queue import ConsumeQueueSink
@@ -23,8 +23,8 @@ from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.streaming.config.pipeline import PipelineConfig, load_config
 from reput.streaming.doctor.doctor import examine
-from reput.streaming.doctor.start_settings import RELEASES
-from reput.streaming.recover.output_recovery import OutputRecovery
+from reput.streaming.doctor.prediction import RELEASES
+from reput.streaming.recover.recover import OutputRecovery
 from reput.streaming.tasks.tasks import SerialTasks
 from reput.streaming.verify.store_verification import StoreSection, StoreVerification
 

@@ -13,10 +13,9 @@ from support.sink_runner import LogBatches, record_bounds, write_log
 from unit.sinks.dispatch.test_multi_dispatch import random_messages
 from unit.sinks.queue.test_batch_consume_queue import inner_batches
 
-from reput.sinks.dispatch.entries import QueueEntries
+from reput.sinks.dispatch.entries import QueueEntries, run_of
 from reput.sinks.dispatch.logic_needs import LogicNeeds, MultiDispatch
 from reput.sinks.dispatch.piece import PieceEntries
-from reput.sinks.dispatch.runs import run_of
 from reput.sinks.filter.consumer_filter import ConsumerFilters, FilterData
 from reput.sinks.filter.sql92 import compile_expression
 

@@ -248,7 +248,7 @@ def test_a_recovery_that_dies_leaves_it(output: Output, monkeypatch: pytest.Monk
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("reput.streaming.recover.output_recovery.cut_queues", die)
+        patch.setattr("reput.streaming.recover.recover.cut_queues", die)
         with pytest.raises(KeyboardInterrupt):
             recover(output)
     assert abort_left_by(output.out) is LeftBy.REPUT

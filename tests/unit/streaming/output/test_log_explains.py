@@ -24,7 +24,7 @@ from reput.sinks.formats.index_file import IndexHeader
 from reput.source.errors import CommitLogRewoundError, DataLossError, StoreError, TransientError, UnexplainedError
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
-from reput.streaming.output.log_explains import Gap, find_unexplained
+from reput.streaming.output.hand_over import Gap, find_unexplained
 from reput.streaming.output.paths import OutputPaths
 from reput.streaming.recover.recover import expire_output, recover_output
 from reput.streaming.status.progress import ProgressReporter

@@ -73,11 +73,11 @@ def test_a_line_of_the_log_takes_its_place() -> None:
 
 ENTERED = """
 import os, sys
-from reput.streaming.process import working
+from reput.streaming.process import terminal
 def has_cursor():
     os.write(2, b"threads: %d" % len(os.listdir("/proc/self/task")))
     os._exit(0)
-working.has_cursor = has_cursor
+terminal.has_cursor = has_cursor
 from reput.streaming.cli import main
 main.run()
 """

@@ -15,7 +15,7 @@ from support.record_writer import CommitLogWriter, Message
 from support.sink_runner import SMALL
 
 from reput.sinks.anomalies import AnomalyCounts
-from reput.sinks.dispatch.runs import RUN, Run, find_runs, run_of
+from reput.sinks.dispatch.entries import RUN, Run, find_runs, run_of
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.scratch import read_arrays, write_arrays
 from reput.sinks.files.swap import finish_swap
