@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from reput.sinks.files.file_system import data_extents
-from reput.sinks.files.store_path import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX, STORE_CHECKPOINT
+from reput.sinks.files.own_files import DERIVED
+from reput.sinks.files.store_path import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, INDEX, STORE_CHECKPOINT
 from reput.sinks.findings import Difference, Findings
 from reput.sinks.formats.consume_queue import BATCH_ENTRY
 from reput.sinks.formats.consume_queue import ENTRY as QUEUE_ENTRY
@@ -24,10 +25,9 @@ from reput.sinks.formats.index_file import ENTRY, ENTRY_SIZE, HEADER_SIZE, SLOT_
 from reput.sinks.index.index_reader import entry_at, open_index_file
 from reput.source.errors import OptionError, check_format
 from reput.source.log.mapped_file_queue import open_for_reading
+from reput.source.log.store_layout import COMMIT_LOG
 from reput.source.printable import lines_of
 
-COMMIT_LOG = "commitlog"
-_FOLDERS = (CONSUME_QUEUE, CONSUME_QUEUE_EXT, BATCH_CONSUME_QUEUE, INDEX)
 _READ_BYTES = 1 << 20
 _VERSION = 1
 
@@ -67,7 +67,7 @@ def store_files(output: Path, commit_log: Iterable[Path]) -> list[StoreFile]:
     """Every file of the queues, the index and the log, and the checkpoint, ordered by name."""
     found = [
         StoreFile(str(path.relative_to(output)), path)
-        for folder in _FOLDERS
+        for folder in DERIVED
         for path in (output / folder).rglob("*")
         if path.is_file() and not path.is_symlink()
     ]

@@ -10,7 +10,7 @@ import itertools
 import logging
 from dataclasses import dataclass
 
-from reput.sinks.files.store_path import consume_queue_directory
+from reput.sinks.files.store_path import LIGHT_QUEUE, consume_queue_directory
 from reput.sinks.filter.consumer_filter import ConsumerFilters
 from reput.source.errors import SinkError
 from reput.source.record.message_properties import SCHEDULE_TOPIC, parse_long
@@ -19,7 +19,6 @@ _log = logging.getLogger(__name__)
 _WARNINGS_MAX = 20  # by one process
 _warnings = itertools.count()
 
-_LMQ_PREFIX = "%LMQ%"
 _SEPARATOR = ","
 _PATH_SEPARATOR = "/"
 # Topics whose messages 5.3.2 and later dispatch to no other queue (``MultiDispatchUtils``, ``LmqDispatch``).
@@ -62,7 +61,7 @@ class MultiDispatch:
             if offset is None:
                 _warn("the message at %d has %r for an offset: it goes to no further queue", physical_offset, text)
                 break
-            target = (name.encode(), 0 if self.enable_lmq and name.startswith(_LMQ_PREFIX) else queue_id)
+            target = (name.encode(), 0 if self.enable_lmq and name.encode().startswith(LIGHT_QUEUE) else queue_id)
             try:
                 consume_queue_directory(*target)
             except SinkError as error:

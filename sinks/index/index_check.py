@@ -373,11 +373,11 @@ class IndexWalk:
                 self._missing += zip(rest.hashes.tolist(), rest.offsets.tolist(), strict=True)
                 return
             count = min(len(found), len(rest.hashes))
-            agreeing = leading(same_keys(found[:count], _part(rest, 0, count)))
-            self._accept(found[:agreeing], _part(rest, 0, agreeing))
+            agreeing = leading(same_keys(found[:count], rest.between(0, count)))
+            self._accept(found[:agreeing], rest.between(0, agreeing))
             done += agreeing
             if agreeing < count:
-                done += self._step(found[agreeing:], _part(rest, agreeing, len(rest.hashes)))
+                done += self._step(found[agreeing:], rest.between(agreeing, len(rest.hashes)))
 
     def _pass_over_missing(self) -> None:
         """Pass over the keys of records that the log lacks: nobody can judge them."""
@@ -517,10 +517,6 @@ class IndexWalk:
         file, at, number = self._row.where(self._at)
         text = f"a key with hash {key_hash} of the record at {offset} is missing before entry {number}"
         self._findings.differ(Difference("key_missing", text, file, at, number, offset, _describe(key_hash, offset)))
-
-
-def _part(keys: KeyEntries, begin: int, end: int) -> KeyEntries:
-    return KeyEntries(keys.hashes[begin:end], keys.offsets[begin:end], keys.timestamps[begin:end])
 
 
 def _next_like(found: Entries, key_hash: int, offset: int) -> int:

@@ -16,7 +16,7 @@ from reput.sinks.dispatch.piece import PieceEntries
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_path import BATCH_CONSUME_QUEUE, batch_consume_queue_directory
 from reput.sinks.formats.consume_queue import BATCH_ENTRY, BATCH_STORE_UNIT_SIZE
-from reput.sinks.queue.consume_queue import KIND as CONSUME_QUEUE_KIND
+from reput.sinks.queue.consume_queue import KIND
 from reput.sinks.queue.queue_reader import QueueKind, QueueReader, Units
 from reput.sinks.queue.queue_sink import Append, Queue, QueueSink
 from reput.sinks.sink import not_yet_written
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 MAPPED_FILE_SIZE_BATCH_CONSUME_QUEUE = 300_000 * BATCH_STORE_UNIT_SIZE
 
 _SETTING = "mapperFileSizeBatchConsumeQueue"
-KIND = QueueKind(BATCH_CONSUME_QUEUE, batch_consume_queue_directory, BATCH_ENTRY, _SETTING)
+BATCH_KIND = QueueKind(BATCH_CONSUME_QUEUE, batch_consume_queue_directory, BATCH_ENTRY, _SETTING)
 
 
 def queues_of_wrong_kind(root: Path, batch_topics: frozenset[bytes]) -> Iterator[tuple[QueueKind, bytes, int]]:
@@ -36,7 +36,7 @@ def queues_of_wrong_kind(root: Path, batch_topics: frozenset[bytes]) -> Iterator
 
     With one of them a broker of 5.x does not start (``ConsumeQueueStore#queueTypeShouldBe``).
     """
-    for kind, is_batch in ((CONSUME_QUEUE_KIND, False), (KIND, True)):
+    for kind, is_batch in ((KIND, False), (BATCH_KIND, True)):
         for topic, queue_id in kind.queues(root):
             if (topic in batch_topics) != is_batch:
                 yield kind, topic, queue_id
@@ -44,7 +44,7 @@ def queues_of_wrong_kind(root: Path, batch_topics: frozenset[bytes]) -> Iterator
 
 def queues_of_kind(kind: QueueKind, entries: PieceEntries) -> Iterator[QueueEntries]:
     """The entries of each queue of one kind."""
-    return entries.batch_queues() if kind is KIND else entries.all_queues()
+    return entries.batch_queues() if kind is BATCH_KIND else entries.all_queues()
 
 
 def offsets_of_batches(disk: QueueReader, first: int, least: int, end: int) -> tuple[int, int]:
@@ -114,7 +114,7 @@ class BatchConsumeQueueSink(QueueSink):
         """
         if mapped_file_size % BATCH_STORE_UNIT_SIZE:
             raise OptionError(f"{_SETTING}={mapped_file_size}: a multiple of {BATCH_STORE_UNIT_SIZE} bytes wanted")
-        super().__init__(files, KIND, mapped_file_size, keeps_later_life=keeps_later_life)
+        super().__init__(files, BATCH_KIND, mapped_file_size, keeps_later_life=keeps_later_life)
 
     def _new_queue(self, topic: bytes, queue_id: int) -> BatchConsumeQueue:
         return BatchConsumeQueue(topic, queue_id)

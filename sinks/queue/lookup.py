@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from reput.sinks.formats.consume_queue import CQ_STORE_UNIT_SIZE, PRE_BLANK, is_ext_addr, is_written
-from reput.sinks.queue.batch_consume_queue import KIND as BATCH_KIND
+from reput.sinks.queue.batch_consume_queue import BATCH_KIND
 from reput.sinks.queue.consume_queue import KIND
 from reput.sinks.queue.queue_reader import QueueKind, QueueReader, Units
 from reput.source.arrays import leading

@@ -31,7 +31,7 @@ from reput.sinks.dispatch.entries import BEFORE, ExtUnits, QueueEntries, run_of
 from reput.sinks.dispatch.piece import PieceEntries
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.file_system import data_extents, names_in
-from reput.sinks.files.store_path import consume_queue_ext_directory
+from reput.sinks.files.store_path import LIGHT_QUEUE, consume_queue_ext_directory
 from reput.sinks.findings import FIRST_MAX, Difference, Findings
 from reput.sinks.formats.consume_queue import (
     MAX_ADDR,
@@ -43,8 +43,7 @@ from reput.sinks.formats.consume_queue import (
     skip_units,
     un_decorate,
 )
-from reput.sinks.queue.batch_consume_queue import KIND as BATCH_KIND
-from reput.sinks.queue.batch_consume_queue import BatchConsumeQueue, queues_of_kind
+from reput.sinks.queue.batch_consume_queue import BATCH_KIND, BatchConsumeQueue, queues_of_kind
 from reput.sinks.queue.consume_queue import KIND, ConsumeQueue, rounded_file_size
 from reput.sinks.queue.queue_reader import QueueKind, QueueReader, Units, load_queues
 from reput.sinks.queue.queue_sink import Append, Queue, queue_name
@@ -859,8 +858,6 @@ def note_ext_units(found: Units, ext: ExtUnits, files: ExtFiles, findings: Findi
             findings.note("bit_map_of_other_subscriptions")
 
 
-_LMQ_PREFIX = b"%LMQ%"
-
 # Topic, queue id and physical offset.
 BeginsLife = Callable[[bytes, int, int], bool]
 
@@ -1007,7 +1004,7 @@ class QueueCheck:
     def check_queues(self) -> None:
         """Raise SinkError if there are queues that the present settings do not derive from the log."""
         for (topic, queue_id), state in self.queues.items():
-            if topic.startswith(_LMQ_PREFIX) and state.disk.files and not state.was_derived:
+            if topic.startswith(LIGHT_QUEUE) and state.disk.files and not state.was_derived:
                 raise SinkError(
                     f"{state.disk.directory} is a queue of multi dispatch, which the settings at hand do not "
                     f"derive: {topic!r}-{queue_id} would be removed",

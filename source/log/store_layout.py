@@ -46,8 +46,9 @@ _ROCKSDB_QUEUES = "consumequeue_rocksdb"
 MULTI_PATH_SPLITTER = ","
 _DLEDGER = "dledger-"
 _DLEDGER_DATA = "data"
-# `String#trim` takes these away; a blank behind a comma stays, as in ``MultiPathMappedFileQueue``.
-_JAVA_BLANKS = "".join(map(chr, range(0x21)))
+# `String#trim` removes these, and none of Unicode's other blanks; a blank after a comma stays, as in
+# ``MultiPathMappedFileQueue``.
+JAVA_BLANKS = "".join(map(chr, range(0x21)))
 
 
 def commit_log_paths(store: Path, broker: Mapping[str, str], directory: Path) -> tuple[Path, ...]:
@@ -59,7 +60,7 @@ def commit_log_paths(store: Path, broker: Mapping[str, str], directory: Path) ->
     listed = [broker.get("storePathCommitLog", "")]
     if MULTI_PATH_SPLITTER in listed[0]:  # a broker has directories only to read beside several alone
         several = (listed[0], broker.get("readOnlyCommitLogStorePaths", ""))
-        listed = [path for text in several for path in text.strip(_JAVA_BLANKS).split(MULTI_PATH_SPLITTER)]
+        listed = [path for text in several for path in text.strip(JAVA_BLANKS).split(MULTI_PATH_SPLITTER)]
     found = []
     for text in filter(None, listed):
         inside = root and text.startswith(root + "/")

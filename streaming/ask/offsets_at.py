@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TextIO
 
@@ -15,12 +15,12 @@ from reput.source.options import nearest, shown
 from reput.streaming.ask.relations import consumer_offsets
 from reput.streaming.ask.values import literal
 from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.query.options import time_of
 from reput.streaming.sql.duckdb_query import duckdb_query
 from reput.streaming.sql.output import ListedResult
 
 #: The form of the file that a broker reads at its start.
 CONSUMER_OFFSETS: Final = "consumerOffset.json"
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _COLUMNS: Final = (
     "broker",
     "consumer_group",
@@ -85,7 +85,7 @@ def offsets_at(table: TableLocation, at_ms: int, broker: str | None) -> list[Off
             f"the ledger has no offset of the broker {shown(broker)}", advice=_meant(nearest(broker, begins), begins)
         )
     begin = min(begins.values()) if broker is None else begins[broker]
-    at = _EPOCH + timedelta(milliseconds=at_ms)
+    at = time_of(at_ms)
     if at < begin:
         words = begin.astimezone(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         raise OptionError(

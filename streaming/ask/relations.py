@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -38,6 +38,7 @@ from reput.streaming.config.consumer_offsets import consumer_of, number_of, text
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.config.settings import DEFAULT_BROKER
 from reput.streaming.output.paths import check_table
+from reput.streaming.query.options import time_of
 from reput.streaming.query.store_lookup import messages_of, plain_body
 from reput.streaming.sql.duckdb_query import duckdb_query, table_statements, text_literal
 from reput.streaming.sql.output import Relations
@@ -127,8 +128,6 @@ def _foreign(path: Path, what: str) -> StoreError:
 # ----------------------------------------------------------------------------------------------------------------------
 # What a broker's store is made of, as rows: segments of the log, queues on disk, and the ends of transactions.
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
-
 
 def log_segments(config: PipelineConfig) -> Iterator[tuple[int, int, datetime]]:
     """First byte, size in bytes and time of change, in whole milliseconds, of each segment of the log.
@@ -145,7 +144,7 @@ def log_segments(config: PipelineConfig) -> Iterator[tuple[int, int, datetime]]:
             changed_ms = os.stat(file.path).st_mtime_ns // 1_000_000
         except FileNotFoundError:  # it expired meanwhile
             continue
-        yield file.file_from_offset, file.size, _EPOCH + timedelta(milliseconds=changed_ms)
+        yield file.file_from_offset, file.size, time_of(changed_ms)
 
 
 def consume_queues(store: Path) -> Iterator[tuple[str, int, int, int]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta, timezone
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
@@ -15,11 +14,10 @@ from reput.source.errors import DataLossError, OptionError
 from reput.source.log.log_reader import Absence
 from reput.source.printable import counted, printable_json
 from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.query.options import milliseconds_of
 from reput.streaming.query.store_lookup import Found, message_row, messages_of, plain_body
 from reput.streaming.sql.output import ListedResult, output_file
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_MILLISECOND: Final = timedelta(milliseconds=1)
 _QUEUE: Final = ("broker", "topic", "queue_id")
 _PLACE: Final = (*_QUEUE, "queue_offset")
 _PLAN: Final = (*_QUEUE, "first_offset", "last_offset", "messages", "first_stored_ms")
@@ -56,7 +54,7 @@ def _places(names: Sequence[str], rows: Rows) -> Iterator[tuple[str, str, int, i
     columns = [names.index(name) for name in _PLACE]
     stored = names.index("store_time") if "store_time" in names else None
     for row in rows:
-        time = None if stored is None or row[stored] is None else (row[stored] - _EPOCH) // _MILLISECOND
+        time = None if stored is None or row[stored] is None else milliseconds_of(row[stored])
         broker, topic, queue_id, queue_offset = (row[column] for column in columns)
         yield broker, topic, queue_id, queue_offset, time
 

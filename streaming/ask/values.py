@@ -15,7 +15,7 @@ import pyarrow as pa
 from reput.source.errors import OptionError
 from reput.source.printable import printable
 from reput.streaming.ask.question import Parameter, Question
-from reput.streaming.query.options import check_period, parse_time
+from reput.streaming.query.options import check_period, parse_time, time_of
 from reput.streaming.sql.output import Relations
 
 Value: TypeAlias = str | int | datetime | None
@@ -23,7 +23,6 @@ Value: TypeAlias = str | int | datetime | None
 # The parameters that bound a period, in every question that has them.
 _SINCE: Final = "since"
 _UNTIL: Final = "until"
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _NOW: Final = "now"
 _WITH: Final = "WITH "
 _AGO: Final = re.compile(r"([0-9]{1,9})([smhd])")
@@ -85,7 +84,7 @@ def _time(name: str, text: str, now: datetime) -> datetime:
             return now
         if ago is not None:
             return now - timedelta(seconds=int(ago.group(1)) * _SECONDS[ago.group(2)])
-        return _EPOCH + timedelta(milliseconds=parse_time(text))
+        return time_of(parse_time(text))
     except OverflowError:
         raise OptionError(f"{name} {printable(text)}: no time of the years 1 to 9999") from None
     except OptionError as error:

@@ -18,7 +18,7 @@ from typing import Any, Final
 from reput.sinks.dispatch.logic_needs import LogicNeeds, MultiDispatch
 from reput.sinks.files.config_manager import backup_of, is_rocksdb, load_config_file, read_rocksdb
 from reput.sinks.filter.consumer_filter import BloomFilter, load_consumer_filters
-from reput.sinks.queue.batch_consume_queue import KIND as BATCH_KIND
+from reput.sinks.queue.batch_consume_queue import BATCH_KIND
 from reput.source.errors import OptionError, StoreError
 from reput.source.log.store_layout import rocksdb_queues
 from reput.source.options import shown

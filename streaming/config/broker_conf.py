@@ -19,6 +19,7 @@ from typing import Final
 import javaproperties
 
 from reput.source.errors import OptionError
+from reput.source.log.store_layout import JAVA_BLANKS
 from reput.source.options import shown
 from reput.source.record.message_properties import parse_int
 from reput.streaming.config.broker import QUEUES_IN_BOTH, Version
@@ -108,8 +109,6 @@ _INDEX_IN_ROCKSDB: Version = (5, 4, 0)
 
 # The first version in which setters get text without the white space around it.
 _TRIMS_TEXT: Version = (5, 2, 0)
-# `String#trim` removes these, and none of Unicode's other blanks.
-_JAVA_BLANKS = "".join(map(chr, range(0x21)))
 
 _UP_TO_CONFIRMED = "the broker dispatches no further than the offset that its replicas have confirmed"
 _RECOVERY = "a broker's recovery begins elsewhere"
@@ -124,7 +123,7 @@ def _is_false(text: str) -> bool:
 
 
 def _is_given(text: str) -> bool:
-    return bool(text.strip(_JAVA_BLANKS))
+    return bool(text.strip(JAVA_BLANKS))
 
 
 # Settings that reput does not follow: the name, the values that matter, and what they change.
@@ -211,7 +210,7 @@ class BrokerConf:
         if name not in self.properties:
             return ""
         text = self.properties[name].value
-        trimmed = text.strip(_JAVA_BLANKS)
+        trimmed = text.strip(JAVA_BLANKS)
         if self.version >= _TRIMS_TEXT:
             text = trimmed
         elif trimmed != text and name != "messageDelayLevel":
@@ -232,7 +231,7 @@ class BrokerConf:
         name = "combineCQLoadingCQTypes"
         if self.version < QUEUES_IN_BOTH or name not in self or not self._is_on("rocksdbCQDoubleWriteEnable"):
             return None
-        types = {each.strip(_JAVA_BLANKS).lower() for each in self.text(name).split(";")}
+        types = {each.strip(JAVA_BLANKS).lower() for each in self.text(name).split(";")}
         return None if FILE_STORE in types else f"{name}={shown(self.text(name))}"
 
     @property

@@ -29,8 +29,7 @@ from reput.sinks.files.store_path import ABORT, BATCH_CONSUME_QUEUE, CONSUME_QUE
 from reput.sinks.formats.consume_queue import PRE_BLANK
 from reput.sinks.index.index_reader import index_file_names, open_index_file
 from reput.sinks.index.index_sink import IndexSink
-from reput.sinks.queue.batch_consume_queue import KIND as BATCH_KIND
-from reput.sinks.queue.batch_consume_queue import BatchConsumeQueueSink
+from reput.sinks.queue.batch_consume_queue import BATCH_KIND, BatchConsumeQueueSink
 from reput.sinks.queue.consume_queue import KIND, ConsumeQueueSink
 from reput.sinks.queue.queue_reader import QueueReader
 from reput.source.errors import GIVE_YES, CommitLogRewoundError, OutputError, ReputError, SinkError, UnexplainedError

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reput.sinks.files.durable_file import DurableFiles
-from reput.sinks.queue.batch_consume_queue import KIND as BATCH_KIND
+from reput.sinks.queue.batch_consume_queue import BATCH_KIND
 from reput.sinks.queue.broker_queue import BrokerBatchQueue, BrokerQueue, QueueFile
 from reput.sinks.queue.consume_queue import KIND, rounded_file_size
 from reput.sinks.queue.queue_reader import load_queues

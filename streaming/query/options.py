@@ -19,7 +19,7 @@ from reput.streaming.process.text_table import TextTable
 _Time = TypeVar("_Time", int, datetime)
 
 FORMATS = ("table", "json")
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _COLUMNS = (
     "store_time",
     "topic",
@@ -49,7 +49,17 @@ def parse_time(text: str) -> int:
         raise OptionError(
             f"time {text!r}: milliseconds since 1970 wanted, or a time like 2026-01-31T12:00:00Z"
         ) from None
-    return ((time if time.tzinfo else time.replace(tzinfo=timezone.utc)) - _EPOCH) // timedelta(milliseconds=1)
+    return milliseconds_of(time if time.tzinfo else time.replace(tzinfo=timezone.utc))
+
+
+def milliseconds_of(time: datetime) -> int:
+    """Whole milliseconds since 1970 of a time with a zone."""
+    return (time - EPOCH) // timedelta(milliseconds=1)
+
+
+def time_of(milliseconds: int) -> datetime:
+    """The time that long after 1970, in UTC; raises OverflowError outside the years 1 to 9999."""
+    return EPOCH + timedelta(milliseconds=milliseconds)
 
 
 def check_period(begin_flag: str, begin: _Time | None, end_flag: str, end: _Time | None) -> None:
@@ -61,7 +71,7 @@ def check_period(begin_flag: str, begin: _Time | None, end_flag: str, end: _Time
 def time_text(milliseconds: int) -> str | None:
     """The time as ISO 8601 in UTC, None outside the years 1 to 9999."""
     try:
-        time = _EPOCH + timedelta(milliseconds=milliseconds)
+        time = time_of(milliseconds)
     except OverflowError:
         return None
     return time.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"

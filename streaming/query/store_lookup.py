@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TextIO, TypeAlias
 
 from reput.sinks.index.index_reader import IndexLookup, index_file_names
-from reput.sinks.queue.batch_consume_queue import KIND as BATCH_KIND
+from reput.sinks.queue.batch_consume_queue import BATCH_KIND
 from reput.sinks.queue.consume_queue import KIND
 from reput.sinks.queue.lookup import BatchConsumeQueueLookup, ConsumeQueueEntry, ConsumeQueueLookup
 from reput.source.errors import CorruptRecordError, SinkError, StoreError

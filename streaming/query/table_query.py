@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta, timezone
 from typing import Any, TextIO
 
 from reput.sinks.table.columns import BODY_SCHEMA
@@ -17,17 +16,16 @@ from reput.source.errors import OptionError
 from reput.streaming.output.paths import check_table
 from reput.streaming.process.terminal import terminal_width
 from reput.streaming.query.options import (
+    EPOCH,
     QueryOptions,
     check_format,
     check_key,
     check_unique_key,
     lines,
+    milliseconds_of,
     parse_time,
     time_text,
 )
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_MILLISECOND = timedelta(milliseconds=1)
 
 
 def run_table_query(
@@ -63,7 +61,7 @@ def run_table_query(
                 break
     rows = [table_row(row) for row in answer.rows]
     if options.uniq_key is not None and rows:
-        first = min(answer.rows, key=lambda row: (row["store_time"] or _EPOCH, row["physical_offset"]))
+        first = min(answer.rows, key=lambda row: (row["store_time"] or EPOCH, row["physical_offset"]))
         rows = [row | {"chosen": found is first} for row, found in zip(rows, answer.rows, strict=True)]
     out.writelines(f"{line}\n" for line in lines(rows, output_format, terminal_width(out)))
     note(f"{answer.opened} of {answer.files} data files opened")
@@ -105,7 +103,7 @@ def table_row(row: Mapping[str, Any]) -> dict[str, Any]:
         if not name.endswith("_time"):
             shown[name] = value
             continue
-        milliseconds = None if value is None else (value - _EPOCH) // _MILLISECOND
+        milliseconds = None if value is None else milliseconds_of(value)
         shown[name] = None if milliseconds is None else time_text(milliseconds)
         shown[f"{name}stamp"] = milliseconds
     return shown | {name: body for name, body in bodies.items() if body is not None}

@@ -37,16 +37,14 @@ from reput.sinks.files.store_path import (
 from reput.sinks.files.swap import finish_swap
 from reput.sinks.index.index_check import IndexCheck, IndexState
 from reput.sinks.index.index_sink import IndexSink
-from reput.sinks.queue.batch_consume_queue import KIND as BATCH_CONSUME_QUEUE_KIND
-from reput.sinks.queue.batch_consume_queue import KIND as BATCH_KIND
 from reput.sinks.queue.batch_consume_queue import (
+    BATCH_KIND,
     BatchConsumeQueueSink,
     offsets_of_batches,
     queues_of_kind,
     queues_of_wrong_kind,
 )
 from reput.sinks.queue.consume_queue import KIND, ConsumeQueueSink, rounded_file_size
-from reput.sinks.queue.consume_queue import KIND as CONSUME_QUEUE_KIND
 from reput.sinks.queue.queue_check import QueueCheck, QueueState, cut_queues
 from reput.sinks.queue.queue_reader import QueueKind, load_queues
 from reput.sinks.queue.queue_sink import LIVES, QueueSink, emptied
@@ -257,8 +255,8 @@ def _expired_queues(config: PipelineConfig, files: DurableFiles, min_physic_offs
     """Return the files that expire of the queues of both kinds."""
     queue = config.queue
     kinds = [
-        (ConsumeQueueSink.name, CONSUME_QUEUE_KIND, rounded_file_size(queue.mapped_file_size_consume_queue)),
-        (BatchConsumeQueueSink.name, BATCH_CONSUME_QUEUE_KIND, queue.mapper_file_size_batch_consume_queue),
+        (ConsumeQueueSink.name, KIND, rounded_file_size(queue.mapped_file_size_consume_queue)),
+        (BatchConsumeQueueSink.name, BATCH_KIND, queue.mapper_file_size_batch_consume_queue),
     ]
     for sink, kind, size in kinds:
         record = ProgressFile(files, sink).load()

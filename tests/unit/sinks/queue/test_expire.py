@@ -26,7 +26,7 @@ from support.sink_runner import (
     service_of,
 )
 
-from reput.sinks.queue.batch_consume_queue import KIND as BATCH_KIND
+from reput.sinks.queue.batch_consume_queue import BATCH_KIND
 from reput.sinks.queue.consume_queue import KIND
 from reput.sinks.queue.queue_reader import QueueReader, load_queues
 from reput.sinks.retention import expire_queue, expired_index_files

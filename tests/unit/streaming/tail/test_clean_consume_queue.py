@@ -34,7 +34,7 @@ from support.sink_runner import (
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.findings import Difference
 from reput.sinks.index.index_reader import index_file_names
-from reput.sinks.queue.batch_consume_queue import KIND as BATCH_KIND
+from reput.sinks.queue.batch_consume_queue import BATCH_KIND
 from reput.sinks.queue.consume_queue import KIND
 from reput.sinks.queue.queue_reader import load_queues
 from reput.sinks.queue.queue_sink import QueueSink
