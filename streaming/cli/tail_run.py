@@ -6,7 +6,7 @@ Of several brokers there is one for each section of a configuration file.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -58,26 +58,13 @@ def tail_broker(
         [(state, output)], {"versions": versions()}, host=service.metrics_host, port=service.metrics_port or None
     )
     line_every_s = 0.0 if available_now else service.progress_every_ms / 1000
-    # Where Spark or another program's reader has lines, there is no room for a screen.
-    console = Console(stderr=True, force_terminal=False if verbose or lines.is_json else None)
-    reporter = ProgressReporter(console, state, line_every_s=line_every_s, turn=publisher.turn)
+    reporter = ProgressReporter(_console(lines, verbose=verbose), state, line_every_s=line_every_s, turn=publisher.turn)
     with publisher, reporter:
         reporter.starting("looks at the log and recovers the output")
         with Tail(settings, paths, reporter) as job:
             publisher.write_files()
             reporter.starting("starts Spark")
-            sessions = Sessions(
-                partial(
-                    spark.start_session,
-                    "reput tail",
-                    master=settings.spark.master,
-                    driver_memory=settings.spark.driver_memory,
-                    log_file=None if verbose else job.spark_log,
-                    settings=spark.TAIL_SETTINGS,
-                    with_delta=False,  # the table is committed to without Spark
-                    log_max_bytes=settings.spark.log_max_bytes,
-                )
-            )
+            sessions = _sessions(settings.spark, job.spark_log, settings=spark.TAIL_SETTINGS, verbose=verbose)
 
             def stop() -> None:
                 publisher.stopping()
@@ -126,8 +113,8 @@ def tail_brokers(
     )
     brokers = Brokers(
         runs,
-        partial(_sessions, of_spark, verbose=verbose),
-        Console(stderr=True, force_terminal=False if verbose or lines.is_json else None),
+        partial(_sessions, of_spark, settings=spark.SEVERAL_BROKERS_SETTINGS, verbose=verbose),
+        _console(lines, verbose=verbose),
         facts,
         available_now=available_now,
     )
@@ -183,7 +170,12 @@ def _run(
     return BrokerRun(RunState(name, {"store": str(section.store), "output": str(section.output)}), section.output, fail)
 
 
-def _sessions(options: SparkOptions, spark_log: Path, *, verbose: bool) -> Sessions:
+def _console(lines: LogLines, *, verbose: bool) -> Console:
+    """Return where progress is shown; if Spark or another program's reader has lines, there is no room for a screen."""
+    return Console(stderr=True, force_terminal=False if verbose or lines.is_json else None)
+
+
+def _sessions(options: SparkOptions, spark_log: Path, *, settings: Mapping[str, str], verbose: bool) -> Sessions:
     return Sessions(
         partial(
             spark.start_session,
@@ -191,8 +183,8 @@ def _sessions(options: SparkOptions, spark_log: Path, *, verbose: bool) -> Sessi
             master=options.master,
             driver_memory=options.driver_memory,
             log_file=None if verbose else spark_log,
-            settings=spark.SEVERAL_BROKERS_SETTINGS,
-            with_delta=False,  # as for one broker
+            settings=settings,
+            with_delta=False,  # the table is committed to without Spark
             log_max_bytes=options.log_max_bytes,
         )
     )
