@@ -44,257 +44,6 @@ from reput.streaming.tail.logic_output import LogicOutput
 from reput.streaming.tail.upkeep import SECONDS_AT_END, BatchUpkeep, CleanConsumeQueueService
 
 _log = logging.getLogger("reput")
-_RESULT_DDL = "start bigint, effects binary"
-_RESULT_SCHEMA = pa.schema([("start", pa.int64()), ("effects", pa.binary())])
-
-
-def read_ranges(
-    ranges: DataFrame,
-    task: RangeTask,
-    prepare: Callable[[], None] | None = None,
-    announce: Callable[[OffsetRange, bytes], None] | None = None,
-) -> list[RangeEffects]:
-    """The effects that `task` reads from the batch's ranges, in log order; the first range's error is raised.
-
-    Each of Spark's tasks calls `prepare` first, and `announce` with each range and its outcome (``outcome_of``).
-    """
-
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        if prepare is not None:
-            prepare()
-        for span in ranges_of(batches):
-            effects = outcome_of(partial(task.read, span))
-            if announce is not None:
-                announce(span, effects)
-            yield pa.RecordBatch.from_pylist([{"start": span.start, "effects": effects}], _RESULT_SCHEMA)
-
-    rows = run_job(ranges, read, _RESULT_DDL).sort_by("start")
-    return [outcome(effects) for effects in rows["effects"].to_pylist()]
-
-
-def read_announced(ranges: DataFrame, task: RangeTask, on_range: OnRange, least_bytes: int) -> list[RangeEffects]:
-    """As `read_ranges`; `on_range` hears of ranges of `least_bytes` or more that are read while others still are."""
-
-    def heard(words: bytes) -> None:
-        read = pickle.loads(words)  # noqa: S301
-        if isinstance(read, RangeEffects):  # the job's result has errors
-            on_range(read)
-
-    with announcements(ranges.sparkSession, heard) as announce:
-
-        def announce_large(span: OffsetRange, effects: bytes) -> None:
-            if span.end - span.start >= least_bytes:
-                announce(effects)
-
-        return read_ranges(ranges, task, None, announce_large)
-
-
-def read_here(small: SmallBatches | None, batch_id: int, task: RangeTask) -> list[RangeEffects] | None:
-    """What `task` reads from the batch's ranges in this process, in log order; None if a job is to read them.
-
-    The arrays of pieces stay in memory.
-    """
-    ranges = None if small is None else small.ranges(batch_id)
-    return None if ranges is None else [replace(task, scratch=None).read(span) for span in ranges]
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Micro-batches that hold little: the driver reads them itself, since a job of Spark's takes longer than that.
-
-# One core reads and decodes so much in less time than a job takes that has nothing to read.
-SMALL_BYTES = 8 * 1024 * 1024
-# And so much in less time than Spark takes to start its workers. Later batches of this size are better read by these:
-# the driver's Python would keep the other query waiting.
-SMALL_FIRST_BYTES = 32 * 1024 * 1024
-
-
-def is_first_small(log: LogReader, start: int) -> bool:
-    """Whether a start of a query that goes on at `start` finds so little in the log that it takes no job.
-
-    Raises what ``LogReader.reaches_beyond`` raises.
-    """
-    return not log.reaches_beyond(start + SMALL_FIRST_BYTES)
-
-
-class SmallBatches:
-    """Knows which of a query's micro-batches are small, and their ranges.
-
-    Attributes
-    ----------
-    begin
-        Where Spark's first batch begins, which Spark does not note: what the source was told; None if unknown.
-    """
-
-    def __init__(self, checkpoint: Path, log: LogReader) -> None:
-        """`checkpoint` is the query's Spark checkpoint; `log` is only asked for its options."""
-        self.begin: int | None = None
-        self._checkpoint = checkpoint
-        self._log = LogReader(log.options)
-        # The batch that was asked for last, and its end.
-        self._last: tuple[int, int] | None = None
-        # The batch that was asked for first; Spark numbers it on from its checkpoint.
-        self._first_id: int | None = None
-
-    def ranges(self, batch_id: int) -> list[OffsetRange] | None:
-        """The ranges of one of Spark's batches, in log order; None if a job is to read them.
-
-        Spark notes where a batch ends before it begins with it. Whatever is wrong with that, or with the log, the job
-        meets as well, and says so.
-        """
-        if self._first_id is None:
-            self._first_id = batch_id
-        bytes_max = SMALL_FIRST_BYTES if batch_id == self._first_id else SMALL_BYTES
-        try:
-            start = self.begin if batch_id == 0 else self._end(batch_id - 1)
-            end = self._end(batch_id)
-            if start is None or not 0 < end - start <= bytes_max:
-                return None
-            return list(self._log.split(start, end))
-        except ReputError:
-            return None
-
-    def _end(self, batch_id: int) -> int:
-        if self._last is None or self._last[0] != batch_id:
-            self._last = batch_id, end_of_batch(self._checkpoint, batch_id)
-        return self._last[1]
-
-
-# A record that is being written looks like a bad one for a moment.
-_STANDS_S = 5.0
-
-
-class LogContinuity:
-    """The checks for one query; it has its own reader of the log, since queries run side by side."""
-
-    def __init__(self, name: str, log: LogReader, *, fail_on_data_loss: bool) -> None:
-        """`name` is the query's; with `fail_on_data_loss`, as the option has it, no record may be passed over."""
-        self._name = name
-        self._log = LogReader(log.options)
-        self._fail_on_data_loss = fail_on_data_loss
-
-    def check(self, records: Iterable[RecordFingerprint | None]) -> None:
-        """Raise CommitLogRewoundError unless the log has each of the `records`, the sinks' last ones.
-
-        This is called after a batch was read and before any of it is written: a broker that cuts its log overwrites
-        these records before it writes anything behind them.
-
-        Raises
-        ------
-        TransientError
-            The log has no segment at all.
-        """
-        for known in {record for record in records if record is not None}:
-            found = self._log.find_record(known)
-            if found != known:
-                raise rewound(known, found, self._name)
-
-    def left_after(self, error: Exception, ranges: DataFrame, records: Iterable[RecordFingerprint | None]) -> DataFrame:
-        """The ranges of a batch that are left to be read after `error`: with ``failOnDataLoss=false`` some expired.
-
-        Raises
-        ------
-        CommitLogRewoundError, TransientError
-            The log was cut, or is away. `records` are the sinks' last ones.
-        Exception
-            The error itself: reading fewer ranges would not help.
-        """
-        self.check(records)
-        if isinstance(error, CorruptRecordError):  # a cut may have made it: it was valid when the batch was planned
-            rows = ranges.collect()
-            self.check_reaches(min(row["start"] for row in rows), max(row["end"] for row in rows))
-        if self._fail_on_data_loss or not isinstance(error, DataLossError):
-            raise error
-        self._log.look_anew()
-        rows, queue = ranges.collect(), self._log.queue()
-        left = [row for row in rows if queue.find(row["start"]) is not None]
-        if len(left) == len(rows):
-            raise error
-        return ranges.sparkSession.createDataFrame(left, ranges.schema)
-
-    def check_reaches(self, start: int, stop: int) -> None:
-        """Check that the log's records still lead from `start` to `stop`, the end of a batch that was planned.
-
-        Damage in a segment that another one follows does not end the log, and is not reported here.
-
-        Raises
-        ------
-        TransientError
-            The log ends before `stop`: it was cut. The next start forgets the batch.
-        """
-        end = LogReader(self._log.options).end(start)
-        if end < stop:
-            raise TransientError(
-                f"{self._name}: the log was cut: it reached {stop} when a batch was planned, and ends at {end} now",
-                advice="nothing behind that end was written: start the same command again",
-                physical_offset=end,
-            )
-
-    def rows_of(self, results: Sequence[RangeEffects]) -> list[RangeEffects]:
-        """The results (at least one, in log order) joined, except where records between two of them have expired.
-
-        Raises
-        ------
-        SinkError
-            Two are not consecutive, and the log has what is between them.
-        """
-        rows = [[results[0]]]
-        for each in results[1:]:
-            end = rows[-1][-1].end
-            if not self._fail_on_data_loss and end < each.start and self.is_gone(end, each.start):
-                rows.append([])
-            rows[-1].append(each)
-        return [RangeEffects.join(row) for row in rows]
-
-    def next_available(self, end_offset: int) -> int:
-        """Where sinks that end at `end_offset` go on: there, unless what follows has expired and may be passed over."""
-        return end_offset if self._fail_on_data_loss else self._log.next_available(end_offset)
-
-    def is_gone(self, end_offset: int, start: int) -> bool:
-        """Whether all of `[end_offset, start)` has expired from the log and may be passed over."""
-        return end_offset < start <= self.next_available(end_offset)
-
-    def report_expired(self, name: str, end_offset: int, start: int) -> None:
-        """Warn that what is kept as `name` goes on without `[end_offset, start)`."""
-        _log.warning(
-            "%s ends at %d and the log goes on at %d: %d bytes between expired unread; going on without them",
-            name,
-            end_offset,
-            start,
-            start - end_offset,
-        )
-
-
-class BadEndWatch:
-    """Warns, once for each offset, that a query waits at something that is no record, and says what can be done."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock` is monotonic, in seconds."""
-        self._clock = clock
-        self._since: dict[str, tuple[int, str | None, float]] = {}
-        self._warned: dict[str, tuple[int, str]] = {}
-
-    def note(self, query: str, offset: int, verdict: str | None) -> str | None:
-        """Note that the query saw the log's end at `offset`, with a bad record of this verdict there, None if none.
-
-        Returns what the query waits at once that has stood there for a while; None otherwise.
-        """
-        now = self._clock()
-        known = self._since.get(query)
-        if known is None or known[:2] != (offset, verdict):
-            self._since[query] = offset, verdict, now
-            return None
-        if verdict is None or now - known[2] < _STANDS_S:
-            return None
-        if query not in self._warned or self._warned[query] != (offset, verdict):
-            self._warned[query] = offset, verdict
-            _log.warning(
-                "%s: waiting at offset %d: what stands there is no record (%s); if the log goes on behind it, that "
-                "record is damaged, and onDamage=quarantine goes on",
-                query,
-                offset,
-                verdict,
-            )
-        return f"what stands at offset {offset} is no record ({verdict})"
 
 
 class Dispatch:
@@ -589,3 +338,256 @@ class BatchSizes:
         # Each wave is a commit of the table.
         bytes_a_wave = bytes_a_range * (2 if TABLE in names else 1)
         return cls(bytes_a_batch, config.source.max_messages_per_trigger, bytes_a_range, bytes_a_wave)
+
+
+_RESULT_DDL = "start bigint, effects binary"
+_RESULT_SCHEMA = pa.schema([("start", pa.int64()), ("effects", pa.binary())])
+
+
+def read_ranges(
+    ranges: DataFrame,
+    task: RangeTask,
+    prepare: Callable[[], None] | None = None,
+    announce: Callable[[OffsetRange, bytes], None] | None = None,
+) -> list[RangeEffects]:
+    """The effects that `task` reads from the batch's ranges, in log order; the first range's error is raised.
+
+    Each of Spark's tasks calls `prepare` first, and `announce` with each range and its outcome (``outcome_of``).
+    """
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if prepare is not None:
+            prepare()
+        for span in ranges_of(batches):
+            effects = outcome_of(partial(task.read, span))
+            if announce is not None:
+                announce(span, effects)
+            yield pa.RecordBatch.from_pylist([{"start": span.start, "effects": effects}], _RESULT_SCHEMA)
+
+    rows = run_job(ranges, read, _RESULT_DDL).sort_by("start")
+    return [outcome(effects) for effects in rows["effects"].to_pylist()]
+
+
+def read_announced(ranges: DataFrame, task: RangeTask, on_range: OnRange, least_bytes: int) -> list[RangeEffects]:
+    """As `read_ranges`; `on_range` hears of ranges of `least_bytes` or more that are read while others still are."""
+
+    def heard(words: bytes) -> None:
+        read = pickle.loads(words)  # noqa: S301
+        if isinstance(read, RangeEffects):  # the job's result has errors
+            on_range(read)
+
+    with announcements(ranges.sparkSession, heard) as announce:
+
+        def announce_large(span: OffsetRange, effects: bytes) -> None:
+            if span.end - span.start >= least_bytes:
+                announce(effects)
+
+        return read_ranges(ranges, task, None, announce_large)
+
+
+def read_here(small: SmallBatches | None, batch_id: int, task: RangeTask) -> list[RangeEffects] | None:
+    """What `task` reads from the batch's ranges in this process, in log order; None if a job is to read them.
+
+    The arrays of pieces stay in memory.
+    """
+    ranges = None if small is None else small.ranges(batch_id)
+    return None if ranges is None else [replace(task, scratch=None).read(span) for span in ranges]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Micro-batches that hold little: the driver reads them itself, since a job of Spark's takes longer than that.
+
+# One core reads and decodes so much in less time than a job takes that has nothing to read.
+SMALL_BYTES = 8 * 1024 * 1024
+# And so much in less time than Spark takes to start its workers. Later batches of this size are better read by these:
+# the driver's Python would keep the other query waiting.
+SMALL_FIRST_BYTES = 32 * 1024 * 1024
+
+
+def is_first_small(log: LogReader, start: int) -> bool:
+    """Whether a start of a query that goes on at `start` finds so little in the log that it takes no job.
+
+    Raises what ``LogReader.reaches_beyond`` raises.
+    """
+    return not log.reaches_beyond(start + SMALL_FIRST_BYTES)
+
+
+class SmallBatches:
+    """Knows which of a query's micro-batches are small, and their ranges.
+
+    Attributes
+    ----------
+    begin
+        Where Spark's first batch begins, which Spark does not note: what the source was told; None if unknown.
+    """
+
+    def __init__(self, checkpoint: Path, log: LogReader) -> None:
+        """`checkpoint` is the query's Spark checkpoint; `log` is only asked for its options."""
+        self.begin: int | None = None
+        self._checkpoint = checkpoint
+        self._log = LogReader(log.options)
+        # The batch that was asked for last, and its end.
+        self._last: tuple[int, int] | None = None
+        # The batch that was asked for first; Spark numbers it on from its checkpoint.
+        self._first_id: int | None = None
+
+    def ranges(self, batch_id: int) -> list[OffsetRange] | None:
+        """The ranges of one of Spark's batches, in log order; None if a job is to read them.
+
+        Spark notes where a batch ends before it begins with it. Whatever is wrong with that, or with the log, the job
+        meets as well, and says so.
+        """
+        if self._first_id is None:
+            self._first_id = batch_id
+        bytes_max = SMALL_FIRST_BYTES if batch_id == self._first_id else SMALL_BYTES
+        try:
+            start = self.begin if batch_id == 0 else self._end(batch_id - 1)
+            end = self._end(batch_id)
+            if start is None or not 0 < end - start <= bytes_max:
+                return None
+            return list(self._log.split(start, end))
+        except ReputError:
+            return None
+
+    def _end(self, batch_id: int) -> int:
+        if self._last is None or self._last[0] != batch_id:
+            self._last = batch_id, end_of_batch(self._checkpoint, batch_id)
+        return self._last[1]
+
+
+# A record that is being written looks like a bad one for a moment.
+_STANDS_S = 5.0
+
+
+class LogContinuity:
+    """The checks for one query; it has its own reader of the log, since queries run side by side."""
+
+    def __init__(self, name: str, log: LogReader, *, fail_on_data_loss: bool) -> None:
+        """`name` is the query's; with `fail_on_data_loss`, as the option has it, no record may be passed over."""
+        self._name = name
+        self._log = LogReader(log.options)
+        self._fail_on_data_loss = fail_on_data_loss
+
+    def check(self, records: Iterable[RecordFingerprint | None]) -> None:
+        """Raise CommitLogRewoundError unless the log has each of the `records`, the sinks' last ones.
+
+        This is called after a batch was read and before any of it is written: a broker that cuts its log overwrites
+        these records before it writes anything behind them.
+
+        Raises
+        ------
+        TransientError
+            The log has no segment at all.
+        """
+        for known in {record for record in records if record is not None}:
+            found = self._log.find_record(known)
+            if found != known:
+                raise rewound(known, found, self._name)
+
+    def left_after(self, error: Exception, ranges: DataFrame, records: Iterable[RecordFingerprint | None]) -> DataFrame:
+        """The ranges of a batch that are left to be read after `error`: with ``failOnDataLoss=false`` some expired.
+
+        Raises
+        ------
+        CommitLogRewoundError, TransientError
+            The log was cut, or is away. `records` are the sinks' last ones.
+        Exception
+            The error itself: reading fewer ranges would not help.
+        """
+        self.check(records)
+        if isinstance(error, CorruptRecordError):  # a cut may have made it: it was valid when the batch was planned
+            rows = ranges.collect()
+            self.check_reaches(min(row["start"] for row in rows), max(row["end"] for row in rows))
+        if self._fail_on_data_loss or not isinstance(error, DataLossError):
+            raise error
+        self._log.look_anew()
+        rows, queue = ranges.collect(), self._log.queue()
+        left = [row for row in rows if queue.find(row["start"]) is not None]
+        if len(left) == len(rows):
+            raise error
+        return ranges.sparkSession.createDataFrame(left, ranges.schema)
+
+    def check_reaches(self, start: int, stop: int) -> None:
+        """Check that the log's records still lead from `start` to `stop`, the end of a batch that was planned.
+
+        Damage in a segment that another one follows does not end the log, and is not reported here.
+
+        Raises
+        ------
+        TransientError
+            The log ends before `stop`: it was cut. The next start forgets the batch.
+        """
+        end = LogReader(self._log.options).end(start)
+        if end < stop:
+            raise TransientError(
+                f"{self._name}: the log was cut: it reached {stop} when a batch was planned, and ends at {end} now",
+                advice="nothing behind that end was written: start the same command again",
+                physical_offset=end,
+            )
+
+    def rows_of(self, results: Sequence[RangeEffects]) -> list[RangeEffects]:
+        """The results (at least one, in log order) joined, except where records between two of them have expired.
+
+        Raises
+        ------
+        SinkError
+            Two are not consecutive, and the log has what is between them.
+        """
+        rows = [[results[0]]]
+        for each in results[1:]:
+            end = rows[-1][-1].end
+            if not self._fail_on_data_loss and end < each.start and self.is_gone(end, each.start):
+                rows.append([])
+            rows[-1].append(each)
+        return [RangeEffects.join(row) for row in rows]
+
+    def next_available(self, end_offset: int) -> int:
+        """Where sinks that end at `end_offset` go on: there, unless what follows has expired and may be passed over."""
+        return end_offset if self._fail_on_data_loss else self._log.next_available(end_offset)
+
+    def is_gone(self, end_offset: int, start: int) -> bool:
+        """Whether all of `[end_offset, start)` has expired from the log and may be passed over."""
+        return end_offset < start <= self.next_available(end_offset)
+
+    def report_expired(self, name: str, end_offset: int, start: int) -> None:
+        """Warn that what is kept as `name` goes on without `[end_offset, start)`."""
+        _log.warning(
+            "%s ends at %d and the log goes on at %d: %d bytes between expired unread; going on without them",
+            name,
+            end_offset,
+            start,
+            start - end_offset,
+        )
+
+
+class BadEndWatch:
+    """Warns, once for each offset, that a query waits at something that is no record, and says what can be done."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` is monotonic, in seconds."""
+        self._clock = clock
+        self._since: dict[str, tuple[int, str | None, float]] = {}
+        self._warned: dict[str, tuple[int, str]] = {}
+
+    def note(self, query: str, offset: int, verdict: str | None) -> str | None:
+        """Note that the query saw the log's end at `offset`, with a bad record of this verdict there, None if none.
+
+        Returns what the query waits at once that has stood there for a while; None otherwise.
+        """
+        now = self._clock()
+        known = self._since.get(query)
+        if known is None or known[:2] != (offset, verdict):
+            self._since[query] = offset, verdict, now
+            return None
+        if verdict is None or now - known[2] < _STANDS_S:
+            return None
+        if query not in self._warned or self._warned[query] != (offset, verdict):
+            self._warned[query] = offset, verdict
+            _log.warning(
+                "%s: waiting at offset %d: what stands there is no record (%s); if the log goes on behind it, that "
+                "record is damaged, and onDamage=quarantine goes on",
+                query,
+                offset,
+                verdict,
+            )
+        return f"what stands at offset {offset} is no record ({verdict})"
