@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from reput.sinks.findings import Difference, Findings
 from reput.sinks.table import digest_kernels as dk
-from reput.sinks.table.data_file import LoggedFile, is_of_broker
+from reput.sinks.table.data_file import DataFile, is_of_broker, live_numbers
 from reput.sinks.table.forgotten_rows import NONE_FORGOTTEN, ForgottenRows
 from reput.sinks.table.message_file import TABLE_SCHEMA, TEXT_COLUMNS
 from reput.sinks.table.retention import NO_TIME, ExpiryLimits
@@ -305,7 +305,7 @@ class RowsReader:
     expired: ExpiryLimits
     least: int | None = None
 
-    def batches(self, file: LoggedFile) -> Iterator[pa.RecordBatch]:
+    def batches(self, file: DataFile) -> Iterator[pa.RecordBatch]:
         """The rows of a file, with those of `COLUMNS` that it has, some at a time.
 
         Raises
@@ -313,8 +313,8 @@ class RowsReader:
         OSError, pa.ArrowException
             The file cannot be read.
         """
-        first = 0
-        with self.storage.open(self.storage.name_of(file.path)) as opened:
+        live, first = live_numbers(self.storage, file), 0
+        with self.storage.open(file.path) as opened:
             known = pq.ParquetFile(opened)
             columns = [name for name in (*COLUMNS, "broker") if name in known.schema_arrow.names]
             texts = [name for name in TEXT_COLUMNS if name in columns]
@@ -323,9 +323,8 @@ class RowsReader:
             )
             for batch in map(_without_views, parquet.iter_batches(_ROWS_A_READ, columns=columns, use_threads=False)):
                 keep = self._is_of_broker(batch)
-                if file.kept is not None:
-                    kept = file.kept[first : first + len(keep)]
-                    keep[: len(kept)] &= kept
+                if live is not None:
+                    keep &= np.isin(np.arange(first, first + len(keep)), live, assume_unique=True)
                 first += len(keep)
                 if self.least is not None:
                     keep &= _is_from(batch, self.least)
@@ -333,7 +332,7 @@ class RowsReader:
                     keep &= ~expired
                 yield batch if keep.all() else batch.filter(pa.array(keep))
 
-    def sums(self, file: LoggedFile) -> FileSums:
+    def sums(self, file: DataFile) -> FileSums:
         """The sums over a file's rows; of one that is damaged, over those before the damage."""
         found = FileSums()
         try:
@@ -344,7 +343,7 @@ class RowsReader:
             found.problem = f"cannot be read: {said}"
         return found
 
-    def readable(self, file: LoggedFile) -> Iterator[pa.RecordBatch]:
+    def readable(self, file: DataFile) -> Iterator[pa.RecordBatch]:
         """What `batches` gives, up to where the file is damaged."""
         with suppress(*_DAMAGED):
             yield from self.batches(file)

@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from reput.sinks.table.cleaning import clean_log
 from reput.sinks.table.columns import CONSUMPTION_COMMENTS, CONSUMPTION_SCHEMA, commented
-from reput.sinks.table.data_file import DataFile, LoggedAdd, live_batches
+from reput.sinks.table.data_file import DataFile, live_batches
 from reput.sinks.table.delta_table import DeltaTable, is_table
 from reput.sinks.table.location import TableLocation, consumption_table_path
-from reput.sinks.table.log import clean_log
 from reput.sinks.table.storage import output_errors
 
 #: The kinds of a move.
@@ -162,18 +162,18 @@ class ConsumptionTable:
             )
         return self._delta
 
-    def _files(self, delta: DeltaTable) -> list[LoggedAdd]:
+    def _files(self, delta: DeltaTable) -> list[DataFile]:
         """The files of this broker alone, or that may have rows of it."""
         return delta.files_of(self._broker)
 
-    def _is_small(self, file: LoggedAdd) -> bool:
-        return not file.has_vector and file.bounds.brokers == (self._broker,) * 2 and file.size_bytes < _LARGE_BYTES
+    def _is_small(self, file: DataFile) -> bool:
+        return file.vector is None and file.bounds.broker == self._broker and file.size_bytes < _LARGE_BYTES
 
-    def _read(self, delta: DeltaTable, file: LoggedAdd) -> pa.Table:
+    def _read(self, delta: DeltaTable, file: DataFile) -> pa.Table:
         batches = live_batches(delta.storage, file, CONSUMPTION_SCHEMA.names)
         return pa.Table.from_batches(batches, None).select(CONSUMPTION_SCHEMA.names).cast(CONSUMPTION_SCHEMA)
 
-    def _last_rows(self, delta: DeltaTable, file: LoggedAdd) -> pa.Table:
+    def _last_rows(self, delta: DeltaTable, file: DataFile) -> pa.Table:
         with output_errors(f"{self.path}: cannot read the ledger's rows", self.path):
             rows = self._read(delta, file)
         return _last_of_each(rows.filter(pc.equal(rows["broker"], self._broker)))

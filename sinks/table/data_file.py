@@ -1,10 +1,8 @@
 """A data file of a Delta table: what the log says of it, its rows, and the files that reput writes.
 
-``DataFile`` is one that was written and that a commit adds. ``LoggedAdd`` is one of a version of the table, with its
-deletion vector and the bounds of its columns. Which of its rows are there is read here too, without Spark. A key filter
-is a Bloom filter beside the file: ``_keys/NAME.bloom`` below the table's root, where VACUUM leaves it alone. It is a
-split-block Bloom filter as Parquet's specification has it, header included, over all values of `keys` and `uniq_key`: a
-look-up reads 32 bytes of it instead of the data file. It may be missing: then the file itself must be searched.
+A ``DataFile`` is one of a version of the table, or a new one that a commit adds; ``FileBounds`` is what its statistics
+tell of its rows. Which rows a deletion vector takes away is read here too, without Spark. A key filter is a Bloom
+filter beside the file, by which a look-up knows without the file that it lacks a key.
 """
 
 from __future__ import annotations
@@ -19,8 +17,8 @@ import zlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from functools import cached_property
 from typing import Any
 
@@ -31,6 +29,7 @@ import pyarrow.parquet as pq
 import xxhash
 
 from reput.sinks.files.file_system import now_for_ages
+from reput.sinks.table.location import logged_name
 from reput.sinks.table.storage import FileStatus, TableStorage, output_errors
 from reput.source.arrays import Bools, Int64s
 
@@ -42,18 +41,29 @@ from reput.source.arrays import Bools, Int64s
 class FileBounds:
     """The statistics of a file's rows; a bound is None where the statistics lack it.
 
-    `least` and `greatest` are physical offsets of the rows of all brokers, `rows` is their number.
+    Attributes
+    ----------
+    rows
+        Their number, those that a deletion vector takes away included.
+    least, greatest
+        Physical offsets of the rows of all brokers, both included.
+    brokers
+        The first and the last broker; None if some rows may have none.
+    columns
+        The least and the greatest value of each column, as Delta's JSON has them.
     """
 
     rows: int | None
     least: int | None
     greatest: int | None
     brokers: tuple[str, str] | None
+    columns: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, statistics_json: str | None) -> FileBounds:
         """Read them from Delta's statistics of a file."""
         statistics = json.loads(statistics_json or "{}")
+        statistics = statistics if isinstance(statistics, dict) else {}
         low, high = statistics.get("minValues") or {}, statistics.get("maxValues") or {}
         brokers = (low["broker"], high["broker"]) if low.get("broker") and high.get("broker") else None
         nulls = (statistics.get("nullCount") or {}).get("broker")
@@ -62,14 +72,19 @@ class FileBounds:
             low.get("physical_offset"),
             high.get("physical_offset"),
             brokers if nulls == 0 else None,
+            {name: (low.get(name), high.get(name)) for name in {**low, **high}},
         )
 
-    @classmethod
-    def of_row(cls, row: Mapping[str, Any]) -> FileBounds:
-        """Take them from a row of ``FileList.files``."""
-        low, high = row.get("min.broker"), row.get("max.broker")
-        brokers = (low, high) if low and high and row.get("null_count.broker") == 0 else None
-        return cls(row.get("num_records"), row.get("min.physical_offset"), row.get("max.physical_offset"), brokers)
+    @property
+    def broker(self) -> str | None:
+        """The broker of all rows; None if there may be several."""
+        return self.brokers[0] if self.brokers and self.brokers[0] == self.brokers[1] else None
+
+    @cached_property
+    def store_times(self) -> tuple[datetime | None, datetime | None]:
+        """The first and the last store time, rounded down to milliseconds in files of most writers."""
+        first, last = self.columns.get("store_time", (None, None))
+        return logged_time(first), logged_time(last)
 
     def may_hold(self, broker: str) -> bool:
         """Whether the file may hold rows of the broker."""
@@ -86,131 +101,57 @@ class FileBounds:
         return start <= self.least and self.greatest < end
 
 
-@dataclass(frozen=True)
-class BadFile:
-    """A file of the table's log that is missing or has another size; `problem` says which.
-
-    `name` is its name as ``TableStorage`` has it.
-    """
-
-    name: str
-    problem: str
-    bounds: FileBounds
-
-
-@dataclass(frozen=True)
-class LoggedFile:
-    """A file of a version of the table: its path as in the log, its size, and what is known of its rows.
-
-    `kept` says which rows no deletion vector takes away, None for all; rows behind the last of these are kept.
-    """
-
-    path: str
-    size_bytes: int
-    bounds: FileBounds
-    kept: Bools | None = None
-
-
-def bad_files(storage: TableStorage, files: Sequence[LoggedFile | LoggedAdd]) -> list[BadFile]:
-    """Those of the table's files that are missing or have another size; their contents are not looked at.
-
-    Raises
-    ------
-    OutputError
-        A file's size cannot be read.
-    """
-    names = [storage.name_of(file.path) for file in files]
-    with output_errors(f"cannot look at the files of {storage.location}", storage.location):
-        found = storage.statuses(names)
-    bad = []
-    for file, name, there in zip(files, names, found, strict=True):
-        if there is None or there.size_bytes != file.size_bytes:
-            problem = f"has {there.size_bytes} bytes, {file.size_bytes} were committed" if there else "is not there"
-            bad.append(BadFile(name, problem, file.bounds))
-    return bad
+def logged_time(text: Any) -> datetime | None:
+    """A time in Delta's statistics; None for one that is missing, or that no calendar has."""
+    with suppress(ValueError):
+        found = datetime.fromisoformat(text.replace("Z", "+00:00")) if isinstance(text, str) else None
+        return found.replace(tzinfo=timezone.utc) if found and found.tzinfo is None else found
+    return None
 
 
 #: One action of the log: its kind, and what it says.
 Action = dict[str, Any]
-
-
 _KEPT_BY_REMOVAL = (
     *("path", "partitionValues", "size", "stats", "tags", "deletionVector"),
     *("baseRowId", "defaultRowCommitVersion"),
 )
-
-
-@dataclass(frozen=True)
-class LoggedAdd:
-    """A data file of a version of the table; `action` is what the log says of it, whose path is URL-encoded."""
-
-    action: Mapping[str, Any]
-
-    @property
-    def path(self) -> str:
-        """The path in the log; see ``TableStorage.name_of``."""
-        return str(self.action["path"])
-
-    @property
-    def size_bytes(self) -> int:
-        """The file's size."""
-        return int(self.action["size"])
-
-    @property
-    def deleted(self) -> int:
-        """How many of its rows a deletion vector takes away."""
-        return int((self.action.get("deletionVector") or {}).get("cardinality", 0))
-
-    @property
-    def has_vector(self) -> bool:
-        """Whether it has a deletion vector."""
-        return bool(self.action.get("deletionVector"))
-
-    @cached_property
-    def bounds(self) -> FileBounds:
-        """What its statistics tell of its rows."""
-        return FileBounds.of(self.action.get("stats"))
-
-    @property
-    def key(self) -> tuple[str, object]:
-        """What no other file of the version has: path and deletion vector."""
-        return _key(self.action)
-
-    def removal(self, time_ms: int, *, changes_rows: bool, with_statistics: bool) -> Action:
-        """The action that removes it."""
-        kept = {name: self.action[name] for name in _KEPT_BY_REMOVAL if self.action.get(name) is not None}
-        if not with_statistics:
-            kept.pop("stats", None)
-        told = {"deletionTimestamp": time_ms, "dataChange": changes_rows, "extendedFileMetadata": True}
-        return {"remove": {**kept, **told}}
-
-
-def _key(file: Mapping[str, Any]) -> tuple[str, object]:
-    vector = file.get("deletionVector")
-    unique = vector and (vector["storageType"], vector["pathOrInlineDv"], vector.get("offset"))
-    return str(file["path"]), unique or None
+#: A file with half of these is not merged with others.
+TARGET_BYTES, TARGET_ROWS = 32 * 1024 * 1024, 512 * 1024
+#: Begins the name of a file that a merge wrote.
+MERGED = "merged-"
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """A Parquet file put below the table's root and not yet durable; a commit first makes it durable.
+    """A Parquet file of a version of the table, or a new one, which is not durable before a commit adds it.
 
     Attributes
     ----------
     path
-        Relative to the table's root, plain text (not URL-encoded), without ``.``, ``..`` or ``:``.
+        Its name as ``TableStorage`` has it; that of a new one is below the table's root, without ``.``, ``..`` or
+        ``:``.
     size_bytes, modification_time_ms
         Its length, which is checked, and its time in milliseconds since 1970 UTC.
     statistics_json
         Delta's ``numRecords``, ``minValues``, ``maxValues``, ``nullCount``. Readers rely on them: they count rows by
         ``numRecords`` and skip a file whose minimum and maximum exclude a filter. Timestamps look like
-        ``2026-11-21T00:00:00.000Z`` and are rounded down, maxima too, since readers add 1 ms to these.
+        ``2026-11-21T00:00:00.000Z`` and are rounded down, maxima too, since readers add 1 ms to these. None in a
+        file of a writer that gives none.
+    logged
+        What the log says of it; nothing of a new one.
     """
 
     path: str
     size_bytes: int
     modification_time_ms: int
-    statistics_json: str
+    statistics_json: str | None
+    logged: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    @classmethod
+    def of(cls, storage: TableStorage, logged: Mapping[str, Any]) -> DataFile:
+        """The file that an ``add`` of the log names."""
+        path, time_ms = logged_name(storage.location, str(logged["path"])), int(logged.get("modificationTime") or 0)
+        return cls(path, int(logged["size"]), time_ms, logged.get("stats"), logged)
 
     @classmethod
     def put(cls, storage: TableStorage, name: str, data: pa.Buffer, statistics_json: str) -> DataFile:
@@ -237,6 +178,85 @@ class DataFile:
         """A file that was written just now."""
         return cls(name, size_bytes, time.time_ns() // 1_000_000, statistics_json)
 
+    @cached_property
+    def bounds(self) -> FileBounds:
+        """What its statistics tell of its rows."""
+        return FileBounds.of(self.statistics_json)
+
+    @property
+    def vector(self) -> Mapping[str, Any] | None:
+        """What the log says of its deletion vector; None without one."""
+        return self.logged.get("deletionVector") or None
+
+    @property
+    def deleted(self) -> int:
+        """How many of its rows a deletion vector takes away."""
+        return int((self.vector or {}).get("cardinality", 0))
+
+    @cached_property
+    def key(self) -> tuple[str, object]:
+        """What no other file of the version has: path and deletion vector."""
+        return key_of(self.logged)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether reput wrote it."""
+        return OWN_DATA_FILE.fullmatch(self.path) is not None
+
+    @cached_property
+    def share(self) -> float:
+        """How much of a target file it is."""
+        return max(self.size_bytes / TARGET_BYTES, (self.bounds.rows or 0) / TARGET_ROWS)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it is not merged with others any more."""
+        return self.share >= 0.5
+
+    @property
+    def is_sorted(self) -> bool:
+        """Whether a merge wrote it."""
+        return self.path.startswith(MERGED)
+
+    @property
+    def days(self) -> tuple[object, object]:
+        """The days of its first and last row: what files must have in common to be merged."""
+        first, last = self.bounds.store_times
+        return first and first.date(), last and last.date()
+
+    def removal(self, time_ms: int, *, changes_rows: bool, with_statistics: bool) -> Action:
+        """The action that removes it."""
+        kept = {name: self.logged[name] for name in _KEPT_BY_REMOVAL if self.logged.get(name) is not None}
+        if not with_statistics:
+            kept.pop("stats", None)
+        told = {"deletionTimestamp": time_ms, "dataChange": changes_rows, "extendedFileMetadata": True}
+        return {"remove": {**kept, **told}}
+
+
+def key_of(logged: Mapping[str, Any]) -> tuple[str, object]:
+    """The `DataFile.key` of a file that an action of the log adds or removes."""
+    vector = logged.get("deletionVector")
+    unique = vector and (vector["storageType"], vector["pathOrInlineDv"], vector.get("offset"))
+    return str(logged["path"]), unique or None
+
+
+def bad_files(storage: TableStorage, files: Sequence[DataFile]) -> list[tuple[DataFile, str]]:
+    """Those of the table's files that are missing or have another size, and which it is; their contents may be bad.
+
+    Raises
+    ------
+    OutputError
+        A file's size cannot be read.
+    """
+    with output_errors(f"cannot look at the files of {storage.location}", storage.location):
+        found = storage.statuses([file.path for file in files])
+    bad = []
+    for file, there in zip(files, found, strict=True):
+        if there is None or there.size_bytes != file.size_bytes:
+            size = f"{file.size_bytes} were committed"
+            bad.append((file, f"has {there.size_bytes} bytes, {size}" if there else "is not there"))
+    return bad
+
 
 def delta_statistics(rows: int, least: Mapping[str, Any], greatest: Mapping[str, Any], nulls: Mapping[str, int]) -> str:
     """Statistics of a file as Delta's log has them; times are of UTC."""
@@ -257,57 +277,6 @@ def _json_value(value: Any) -> Any:
     return value
 
 
-#: A file with half of these is not merged with others.
-TARGET_BYTES, TARGET_ROWS = 32 * 1024 * 1024, 512 * 1024
-
-
-_MERGED = "merged-"
-
-
-@dataclass(frozen=True)
-class StoredFile:
-    """A file of the table's present version: its path as in the log, its size, and what is known of its rows.
-
-    `rows` are those that no deletion vector removes. `least` and `greatest` are the bounds of their physical offsets,
-    both included; `first_time` and `last_time` those of their store times, None without. `broker` is the broker of all
-    of its rows; None if it may have rows of several.
-    """
-
-    path: str
-    size_bytes: int
-    rows: int
-    least: int
-    greatest: int
-    first_time: datetime | None
-    last_time: datetime | None
-    broker: str | None = None
-
-    @property
-    def is_own(self) -> bool:
-        """Whether reput wrote it."""
-        return OWN_DATA_FILE.fullmatch(self.path) is not None
-
-    @cached_property
-    def share(self) -> float:
-        """How much of a target file it is."""
-        return max(self.size_bytes / TARGET_BYTES, self.rows / TARGET_ROWS)
-
-    @property
-    def is_large(self) -> bool:
-        """Whether it is not merged with others any more."""
-        return self.share >= 0.5
-
-    @property
-    def is_sorted(self) -> bool:
-        """Whether a merge wrote it."""
-        return self.path.startswith(_MERGED)
-
-    @property
-    def day(self) -> tuple[object, object]:
-        """What files must have in common to be merged."""
-        return tuple(time and time.date() for time in (self.first_time, self.last_time))  # type: ignore[return-value]
-
-
 # ----------------------------------------------------------------------------------------------------------------------
 # The rows that a deletion vector takes away from a data file, read without Spark and deltalake.
 
@@ -324,14 +293,16 @@ _ARRAY_MAX = 4096
 _BITSET_BYTES = 8192
 
 
-def deleted_rows(storage: TableStorage, vector: Mapping[str, Any]) -> Int64s:
-    """The numbers of the rows that a vector takes away, ascending; `vector` is what the log says of it.
+def deleted_rows(storage: TableStorage, vector: Mapping[str, Any] | None) -> Int64s:
+    """The numbers of the rows that a file's deletion vector takes away, ascending; none without one.
 
     Raises
     ------
     OSError
-        It cannot be read.
+        The vector cannot be read.
     """
+    if vector is None:
+        return np.empty(0, np.int64)
     try:
         found = _rows_of(_content(storage, vector))
     except (struct.error, ValueError, LookupError, TypeError) as error:
@@ -361,7 +332,7 @@ def _content(storage: TableStorage, vector: Mapping[str, Any]) -> bytes:
         prefix, name = text[:-_UUID_LENGTH], uuid.UUID(bytes=_z85(text[-_UUID_LENGTH:]))
         path = f"{prefix}/deletion_vector_{name}.bin".lstrip("/")
     elif kind == "p":
-        path = storage.name_of(text)
+        path = logged_name(storage.location, text)
     else:
         raise ValueError(f"it is stored as {kind!r}")
     at, size = int(vector.get("offset") or 1), int(vector["sizeInBytes"])
@@ -416,11 +387,11 @@ def _container(data: bytes, at: int, count: int, *, is_runs: bool) -> tuple[Int6
 # ----------------------------------------------------------------------------------------------------------------------
 # The rows of a version of a table as they are read without Spark: those that no deletion vector takes away.
 
-_ROWS_AT_ONCE = 256 * 1024
+_ROWS_AT_ONCE = 128 * 1024
 _OF_LAST_ROW = ("physical_offset", "msg_size", "store_time", "body_crc")
 
 
-def live_numbers(storage: TableStorage, file: LoggedAdd) -> Int64s | None:
+def live_numbers(storage: TableStorage, file: DataFile) -> Int64s | None:
     """The numbers of a file's rows that no deletion vector takes away, ascending; None for all.
 
     Raises
@@ -428,16 +399,20 @@ def live_numbers(storage: TableStorage, file: LoggedAdd) -> Int64s | None:
     OSError, pa.ArrowException
         The vector, or the number of rows, cannot be read.
     """
-    if not file.has_vector:
+    if file.vector is None:
         return None
-    rows = file.bounds.rows
-    if rows is None:
-        with storage.parquet(storage.name_of(file.path)) as parquet:
-            rows = parquet.metadata.num_rows
-    return np.setdiff1d(np.arange(rows), deleted_rows(storage, file.action["deletionVector"]), assume_unique=True)
+    return np.setdiff1d(np.arange(rows_in(storage, file)), deleted_rows(storage, file.vector), assume_unique=True)
 
 
-def live_batches(storage: TableStorage, file: LoggedAdd, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def rows_in(storage: TableStorage, file: DataFile) -> int:
+    """The number of a file's rows, those that a deletion vector takes away included; raises as `live_numbers`."""
+    if (rows := file.bounds.rows) is not None:
+        return rows
+    with storage.parquet(file.path) as parquet:
+        return int(parquet.metadata.num_rows)
+
+
+def live_batches(storage: TableStorage, file: DataFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """A file's rows with those of the columns that it has, some at a time.
 
     Raises
@@ -445,10 +420,17 @@ def live_batches(storage: TableStorage, file: LoggedAdd, columns: Sequence[str])
     OSError, pa.ArrowException
         The file cannot be read.
     """
-    live, begin = live_numbers(storage, file), 0
-    with storage.parquet(storage.name_of(file.path), coerce_int96_timestamp_unit="us") as parquet:
-        there = [name for name in columns if name in parquet.schema_arrow.names]
-        for rows in parquet.iter_batches(_ROWS_AT_ONCE, columns=there):
+    yield from rows_at(storage, file.path, live_numbers(storage, file), columns)
+
+
+def rows_at(
+    storage: TableStorage, path: str, live: Int64s | None, columns: Sequence[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a file with the numbers `live`, which ascend, or all; columns and errors as in `live_batches`."""
+    begin = 0
+    with storage.parquet(path, coerce_int96_timestamp_unit="us") as parquet:
+        there = [name for name in parquet.schema_arrow.names if columns is None or name in columns]
+        for rows in parquet.iter_batches(_ROWS_AT_ONCE, columns=None if columns is None else there):
             end = begin + rows.num_rows
             if live is not None:
                 here = live[np.searchsorted(live, begin) : np.searchsorted(live, end)] - begin
@@ -457,7 +439,7 @@ def live_batches(storage: TableStorage, file: LoggedAdd, columns: Sequence[str])
             yield rows
 
 
-def offsets_of(storage: TableStorage, file: LoggedAdd, broker: str) -> Int64s:
+def offsets_of(storage: TableStorage, file: DataFile, broker: str) -> Int64s:
     """The physical offsets of the broker's rows in a file, ascending; raises what `live_batches` raises."""
     parts = [np.empty(0, np.int64)]
     for rows in live_batches(storage, file, ("broker", "physical_offset")):
@@ -474,7 +456,7 @@ def is_of_broker(rows: pa.RecordBatch, broker: str) -> Bools:
     return found
 
 
-def count_before(storage: TableStorage, files: Iterable[LoggedAdd], broker: str, offsets: Sequence[int]) -> list[int]:
+def count_before(storage: TableStorage, files: Iterable[DataFile], broker: str, offsets: Sequence[int]) -> list[int]:
     """The number of the broker's rows before each offset; files whose statistics tell that are not opened.
 
     Raises what `live_batches` raises.
@@ -485,7 +467,7 @@ def count_before(storage: TableStorage, files: Iterable[LoggedAdd], broker: str,
         bounds = file.bounds
         if not bounds.may_hold(broker):
             continue
-        if not file.has_vector and bounds.rows is not None and bounds.is_only(broker, -(2**63), 2**63):
+        if file.vector is None and bounds.rows is not None and bounds.is_only(broker, -(2**63), 2**63):
             assert bounds.least is not None
             assert bounds.greatest is not None
             if not ((bounds.least < wanted) & (wanted <= bounds.greatest)).any():
@@ -495,12 +477,12 @@ def count_before(storage: TableStorage, files: Iterable[LoggedAdd], broker: str,
     return [int(count) for count in counts]
 
 
-def count_by_broker(storage: TableStorage, files: Iterable[LoggedAdd]) -> dict[str, int]:
+def count_by_broker(storage: TableStorage, files: Iterable[DataFile]) -> dict[str, int]:
     """The number of rows of each broker; raises what `live_batches` raises."""
     counts: Counter[str] = Counter()
     for file in files:
         bounds = file.bounds
-        if not file.has_vector and bounds.rows is not None and bounds.brokers and len({*bounds.brokers}) == 1:
+        if file.vector is None and bounds.rows is not None and bounds.brokers and len({*bounds.brokers}) == 1:
             counts[bounds.brokers[0]] += bounds.rows
             continue
         for rows in live_batches(storage, file, ("broker",)):
@@ -511,7 +493,7 @@ def count_by_broker(storage: TableStorage, files: Iterable[LoggedAdd]) -> dict[s
 
 
 def last_row(
-    storage: TableStorage, files: Iterable[LoggedAdd], broker: str, begin: int, end: int, *, passes_over: bool
+    storage: TableStorage, files: Iterable[DataFile], broker: str, begin: int, end: int, *, passes_over: bool
 ) -> tuple[int, ...] | None:
     """The broker's last row with an offset in `[begin, end)`; None without any, or if a value of it is null.
 

@@ -1,36 +1,45 @@
 """A Delta table: tasks write its Parquet files, and the driver commits them, in the words of Delta's protocol.
 
 A commit is one file of the table's log, put in place only if no other writer has that version. No JVM is needed for it.
+A ``Change`` says which files are added and removed. Before it is made, the table is asked what it wants of its writers:
+features, columns, constraints that others added. What reput does not do is refused with the statement that undoes it.
 """
 
 from __future__ import annotations
 
+import json
 import logging
+import operator
 import random
+import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
-from typing import TypeVar
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeVar
+from urllib.parse import quote
 
-from pyspark.sql.types import StructType
+from pyspark.sql.types import IntegralType, StringType, StructField, StructType, TimestampType
 
-from reput.sinks.table.commit import (
-    Change,
-    Note,
-    actions_of,
-    added_columns,
-    check_files,
-    creation,
-    new_columns,
-    refusal,
-    text_of,
-    unwritable,
-)
-from reput.sinks.table.data_file import DataFile, LoggedAdd
+from reput import __version__
+from reput.sinks.table.data_file import Action, DataFile
 from reput.sinks.table.location import TableLocation, table_away
-from reput.sinks.table.log import checkpoint_file, commit_file, raise_log_damage, version_with_columns
-from reput.sinks.table.snapshot import UNREADABLE, NoTableError, Snapshot, StaleSnapshotError
+from reput.sinks.table.log import (
+    HINT,
+    REPAIR,
+    UNREADABLE,
+    NoTableError,
+    Snapshot,
+    StaleSnapshotError,
+    checkpoint_file,
+    commit_digest,
+    commit_file,
+    raise_log_damage,
+    version_with_columns,
+    write_checkpoint,
+)
 from reput.sinks.table.storage import (
     LOG,
     PROBE,
@@ -38,10 +47,453 @@ from reput.sinks.table.storage import (
     first_line,
     is_left_over,
     output_errors,
+    sync_directories,
     table_storage,
     turn,
 )
 from reput.source.errors import OutputError, ReputError, SinkError, TransientError, output_error_of
+from reput.source.printable import counted, printable
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Changes by others that keep reput from writing a table, explained in words, with what undoes them.
+
+_CONSTRAINT = "delta.constraints."
+_MAPPING = "delta.columnMapping.mode"
+# A column's name in the files: the one that it had when the mapping was switched on.
+_PHYSICAL_NAME = "delta.columnMapping.physicalName"
+
+
+def table_name(path: TableLocation) -> str:
+    """The table's name in SQL."""
+    return "delta." + quoted(str(path))
+
+
+def quoted(identifier: str) -> str:
+    """An identifier, quoted for SQL."""
+    return "`" + identifier.replace("`", "``") + "`"
+
+
+def literal(text: str) -> str:
+    """A text as SQL's literal."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def column(field: StructField) -> str:
+    """A column's declaration in SQL."""
+    return f"{quoted(field.name)} {field.dataType.simpleString()}{'' if field.nullable else ' NOT NULL'}"
+
+
+def added_columns(wanted: StructType, found: StructType) -> list[str]:
+    """The columns that others added and that reput leaves null."""
+    return [column(field) for field in found if field.name not in wanted.fieldNames() and field.nullable]
+
+
+def new_columns(wanted: StructType, found: StructType, later: Collection[str]) -> list[StructField]:
+    """The columns of `wanted` named in `later` that the table lacks."""
+    there = {ours.name for ours, _ in _named_alike(wanted, found)}
+    return [field for field in wanted if field.name in later and field.name not in there]
+
+
+def _named_alike(wanted: StructType, found: StructType) -> list[tuple[StructField, StructField]]:
+    """The columns of both with one name; to Delta, small and capital letters are the same."""
+    names = {field.name.lower(): field for field in found}
+    return [(field, names[field.name.lower()]) for field in wanted if field.name.lower() in names]
+
+
+def refusal(
+    path: TableLocation,
+    version: int,
+    wanted: StructType,
+    found: StructType,
+    partitions: Sequence[str],
+    properties: Mapping[str, str],
+    later: Collection[str] = (),
+    version_with: Callable[[Sequence[str]], int | None] | None = None,
+) -> OutputError | None:
+    """The error for a table that cannot be written at `version`, with what undoes it; None if it can be written.
+
+    `wanted` are the columns that reput writes, `found` the table's. It may lack those of `wanted` that are named in
+    `later`. A column that others added may stay if it is nullable. `version_with` tells the last version that had the
+    columns with these names.
+    """
+    name, alter = table_name(path), f"ALTER TABLE {table_name(path)}"
+    columns = {column(field) for field in found}
+    other_kind = [
+        pair for pair in _named_alike(wanted, found) if pair[0].name in later and column(pair[0]) not in columns
+    ]
+    lacking = [column(field) for field in wanted if field.name not in later and column(field) not in columns]
+    others = [column(field) for field in found if column(field) not in {column(field) for field in wanted}]
+    required = [field.name for field in found if field.name not in wanted.fieldNames() and not field.nullable]
+    mapping = properties.get(_MAPPING, "none")
+    if partitions:
+        listed = ", ".join(f"partition column {each}" for each in partitions)
+        cause = f"{path}: a Delta table with other columns, {listed}"
+        return OutputError(cause, advice="give another path", file=path)
+    if lacking:
+        names = [field.name for field in wanted if column(field) in lacking]
+        renamed = {field.metadata.get(_PHYSICAL_NAME): field.name for field in found if field.name not in names}
+        if mapping != "none" and all(each in renamed for each in names):
+            renames = (f"{alter} RENAME COLUMN {quoted(renamed[each])} TO {quoted(each)}" for each in names)
+            undo = f"columns were renamed, give them their names again: {'; '.join(renames)}"
+        else:
+            known = None if version_with is None else version_with(names)
+            number = "N' with the version before" if known is None else f"{known}'"
+            undo = (
+                f"'RESTORE TABLE {name} TO VERSION AS OF {number} undoes that columns were dropped or got other types, "
+                "and 'reput rebuild --only table' makes the rows again that came since"
+            )
+        return OutputError(
+            f"{path}: a Delta table with other columns at version {version}, lacking {lacking}, not wanted {others}",
+            advice=f"{undo}; for a table that is not reput's give another path",
+            file=path,
+        )
+    if other_kind and mapping == "none":
+        ours, there = other_kind[0]
+        free = quoted(f"{there.name}_before")
+        undo = (
+            f"{alter} SET TBLPROPERTIES ('{_MAPPING}' = 'name', 'delta.minReaderVersion' = '2', "
+            f"'delta.minWriterVersion' = '5'); {alter} RENAME COLUMN {quoted(there.name)} TO {free}; "
+            f"{alter} SET TBLPROPERTIES ('{_MAPPING}' = 'none')"
+        )
+        cause = f"{path}: reput adds the column {column(ours)}, and the table has {column(there)}, which others added"
+        return OutputError(cause, advice=f"give theirs another name: {undo}", file=path)
+    if required:
+        undo = "; ".join(f"{alter} ALTER COLUMN {quoted(each)} DROP NOT NULL" for each in required)
+        cause = f"{path}: columns were added that must not be null, not wanted {others}"
+        return OutputError(cause, advice=f"undo it: {undo}", file=path)
+    if mapping != "none":  # files with the columns' own names would be read as null
+        undo = f"{alter} SET TBLPROPERTIES ('{_MAPPING}' = 'none')"
+        cause = f"{path}: columns mapped by {mapping}, which reput does not write"
+        return OutputError(cause, advice=f"undo it: {undo}", file=path)
+    constraints = [key.removeprefix(_CONSTRAINT) for key in properties if key.startswith(_CONSTRAINT)]
+    if constraints:
+        undo = "; ".join(f"{alter} DROP CONSTRAINT {quoted(each)}" for each in constraints)
+        cause = f"{path}: a constraint on its rows, which reput does not check"
+        return OutputError(cause, advice=f"undo it: {undo}", file=path)
+    return None
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What a Delta table asks of its writers, and which of it reput does.
+
+_READER_MAX, _WRITER_MAX = 3, 7
+# A commit heeds these, or they do not concern one that adds and removes files. Columns with conditions on their values
+# are refused where a table has some, and so are mapped columns (`refusal`).
+_WRITTEN = frozenset(
+    {
+        *("allowColumnDefaults", "appendOnly", "changeDataFeed", "checkConstraints", "checkpointProtection"),
+        *("clustering", "columnMapping", "deletionVectors", "domainMetadata", "generatedColumns", "identityColumns"),
+        *("inCommitTimestamp", "invariants", "rowTracking", "timestampNtz", "typeWidening", "typeWidening-preview"),
+        *("v2Checkpoint", "vacuumProtocolCheck", "variantShredding", "variantShredding-preview"),
+        *("variantType", "variantType-preview"),
+    }
+)
+# What a column's metadata has whose values writers must compute or check.
+_CONDITIONS = {
+    "delta.invariants": "a condition on its values",
+    "delta.generationExpression": "values that are generated",
+    "delta.identity.start": "values that are counted up",
+}
+_ROW_TRACKING = "delta.rowTracking"
+_HIGHEST_ROW = "rowIdHighWaterMark"
+
+
+def unwritable(path: TableLocation, snapshot: Snapshot) -> OutputError | None:
+    """The error for a table that asks of its writers what reput does not do, with what undoes it; None otherwise."""
+    alter = f"ALTER TABLE {table_name(path)}"
+    needs = {"reader": int(snapshot.protocol["minReaderVersion"]), "writer": int(snapshot.protocol["minWriterVersion"])}
+    if needs["reader"] > _READER_MAX or needs["writer"] > _WRITER_MAX:
+        return OutputError(
+            f"{path}: the table needs Delta's reader version {needs['reader']} and writer version {needs['writer']}, "
+            f"and reput writes up to {_READER_MAX} and {_WRITER_MAX}",
+            advice="give another path, or use a later release of reput",
+            file=path,
+        )
+    if unknown := sorted(map(printable, snapshot.features - _WRITTEN)):
+        undo = "; ".join(f"{alter} DROP FEATURE `{name}`" for name in unknown)
+        cause = f"{path}: the table needs {', '.join(unknown)}, which reput does not write"
+        return OutputError(cause, advice=f"undo it: {undo}", file=path)
+    for column in json.loads(snapshot.metadata["schemaString"])["fields"]:
+        for key, what in _CONDITIONS.items():
+            if key in (column.get("metadata") or {}):
+                name = printable(column["name"]).replace("`", "``")
+                cause = f"{path}: the column `{name}` has {what}, which reput does not write"
+                return OutputError(cause, advice=f"undo it: {alter} DROP COLUMN `{name}`", file=path)
+    return None
+
+
+def check_change(path: TableLocation, snapshot: Snapshot, *, adds_rows: bool, removes_rows: bool) -> None:
+    """Raise OutputError if a table does not allow such a change, whose files have other rows than those removed."""
+    if not removes_rows:
+        return
+    alter = f"ALTER TABLE {table_name(path)} SET TBLPROPERTIES"
+    if snapshot.properties.get("delta.appendOnly", "").lower() == "true":
+        cause = f"{path}: the table only takes new rows, and these replace others"
+        raise OutputError(cause, advice=f"allow it: {alter} ('delta.appendOnly' = 'false')", file=path)
+    if adds_rows and snapshot.properties.get("delta.enableChangeDataFeed", "").lower() == "true":
+        cause = f"{path}: the table keeps a change data feed, which a commit that replaces rows cannot write"
+        raise OutputError(cause, advice=f"undo it: {alter} ('delta.enableChangeDataFeed' = 'false')", file=path)
+
+
+def commit_times(snapshot: Snapshot, now_ms: int) -> dict[str, int]:
+    """The times that the ``commitInfo`` of the version after `snapshot` begins with."""
+    if not snapshot.has_times:
+        return {"timestamp": now_ms}
+    time_ms = max(now_ms, (snapshot.time_ms or 0) + 1)
+    return {"inCommitTimestamp": time_ms, "timestamp": time_ms}
+
+
+class RowNumbers:
+    """The row ids that the files of the version after `snapshot` get, where its table has row tracking."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._version = snapshot.version + 1
+        self._are_given = (
+            "rowTracking" in snapshot.features and snapshot.properties.get("delta.rowTrackingSuspended") != "true"
+        )
+        known: Mapping[str, Any] = json.loads(snapshot.domains.get(_ROW_TRACKING) or "{}")
+        self._next = self._first = int(known.get(_HIGHEST_ROW, -1)) + 1
+
+    def of_file(self, rows: int) -> dict[str, int]:
+        """What the action that adds a file of so many rows has of them."""
+        if not self._are_given:
+            return {}
+        first, self._next = self._next, self._next + rows
+        return {"baseRowId": first, "defaultRowCommitVersion": self._version}
+
+    def actions(self) -> list[dict[str, Any]]:
+        """The action that says how many were given, if any were."""
+        if self._next == self._first:
+            return []
+        domain = {"domain": _ROW_TRACKING, "configuration": json.dumps({_HIGHEST_ROW: self._next - 1})}
+        return [{"domainMetadata": {**domain, "removed": False}}]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What one commit of a Delta table does: files that are added and removed, and what the history says of it.
+
+#: What the table's history says of a commit, by name.
+Note = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a commit does.
+
+    Attributes
+    ----------
+    files
+        Added files.
+    removed
+        Removed files of the table's present version.
+    transaction
+        The application's id and version; None for a commit that changes no row.
+    is_next
+        Whether to refuse a transaction version that is not above the last one. If False, the commit is marked as a
+        repair.
+    note
+        What the table's history says of the commit.
+    new_columns
+        Columns that the table gets; then nothing else is changed.
+    deleted
+        The number of rows that a commit without a transaction takes away; None if it changes no row.
+    """
+
+    files: Sequence[DataFile]
+    removed: Sequence[DataFile]
+    transaction: tuple[str, int] | None
+    is_next: bool = True
+    note: Note = field(default_factory=dict)
+    new_columns: Sequence[StructField] = ()
+    deleted: int | None = None
+
+    @property
+    def has_rows_anew(self) -> bool:
+        """Whether its files have other rows than the removed ones."""
+        return self.transaction is not None or self.deleted is not None
+
+    def __str__(self) -> str:
+        """What it is, for messages."""
+        if self.new_columns:
+            return f"adding the columns {', '.join(column.name for column in self.new_columns)}"
+        if self.deleted is not None:
+            return f"{counted(self.deleted, 'row')} deleted"
+        if self.transaction is None:
+            return f"{counted(len(self.removed), 'file')} written as {len(self.files)}"
+        return f"transaction {self.transaction[1]} of {self.transaction[0]!r}"
+
+    def commit_info(self) -> dict[str, Any]:
+        """What the log says of the commit beside who made it, and when; ``DESCRIBE HISTORY`` shows it."""
+        size_bytes = sum(file.size_bytes for file in self.files)
+        added, removed = str(len(self.files)), str(len(self.removed))
+        rows = sum(file.bounds.rows or 0 for file in self.files)
+        if self.new_columns:
+            columns = [{"column": column.jsonValue()} for column in self.new_columns]
+            parameters = {"columns": json.dumps(columns)}
+            return {"operation": "ADD COLUMNS", "operationParameters": parameters, "isBlindAppend": False}
+        if self.transaction is None:
+            deleted = {"numDeletedRows": str(self.deleted), "numCopiedRows": str(rows)}
+            return {
+                "operation": "OPTIMIZE" if self.deleted is None else "DELETE",
+                "operationParameters": {"predicate": "[]"},
+                "operationMetrics": {
+                    **({} if self.deleted is None else deleted),
+                    "numAddedFiles": added,
+                    "numRemovedFiles": removed,
+                    "numAddedBytes": str(size_bytes),
+                    "numRemovedBytes": str(sum(file.size_bytes for file in self.removed)),
+                },
+                "userMetadata": json.dumps(dict(self.note)),
+            }
+        return {
+            "isBlindAppend": not self.removed,
+            "operationParameters": {"mode": "Replace" if self.removed else "Append"},
+            "operationMetrics": {
+                "numFiles": added,
+                "numOutputRows": str(rows),
+                "numOutputBytes": str(size_bytes),
+                **({"numRemovedFiles": removed} if self.removed else {}),
+            },
+            "userMetadata": json.dumps({**self.note, "transaction": list(self.transaction)}),
+        }
+
+
+def check_files(storage: TableStorage, files: Sequence[DataFile]) -> None:
+    """Raise SinkError for a file that is named twice, is not below the root, or has another size than it should."""
+    root = storage.location
+    if len({file.path for file in files}) < len(files):
+        raise SinkError(f"{root}: a data file is named twice in one commit", file=root)
+    for file in files:
+        parts = PurePosixPath(file.path)
+        if str(parts) != file.path or parts.is_absolute() or ".." in parts.parts or ":" in file.path:
+            raise SinkError(f"{file.path!r} is no path of a data file below {root}", file=root)
+    with output_errors(f"cannot commit files of {root}", root, SinkError):
+        found = storage.statuses([file.path for file in files])
+    for file, there in zip(files, found, strict=True):
+        if there is None or there.size_bytes != file.size_bytes:
+            path = root / file.path
+            problem = (
+                "No such file or directory" if there is None else f"{there.size_bytes} bytes, not {file.size_bytes}"
+            )
+            raise SinkError(f"cannot commit {path}: {problem}", advice="write it again", file=path)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# A change of a table as the actions of one commit, in the words of Delta's protocol.
+
+#: Who commits, for the table's history; ``log`` and earlier releases know reput's commits by ``/reput/``.
+ENGINE_INFO = f"python/reput/{__version__}"
+_TIME = re.compile(r"\d{4,}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z")
+# What Java's URI leaves as it is in a path.
+_PLAIN = "/!$&'()*+,;=@~-._"
+
+
+def text_of(actions: Iterable[Action]) -> bytes:
+    """The content of a commit's file."""
+    return "".join(f"{json.dumps(action, separators=(',', ':'))}\n" for action in actions).encode()
+
+
+def creation(schema: StructType, properties: Mapping[str, str], comment: str) -> list[Action]:
+    """The actions of a new table's first version, without rows."""
+    now = _now_ms()
+    parameters = {"partitionBy": "[]", "description": comment, "properties": json.dumps(dict(properties))}
+    info = {"timestamp": now, **_who("CREATE TABLE"), "operationParameters": parameters, "isBlindAppend": True}
+    metadata = {
+        "id": str(uuid.uuid4()),
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps(schema.jsonValue(), separators=(",", ":"), ensure_ascii=False),
+        "partitionColumns": [],
+        "configuration": dict(properties),
+        "createdTime": now,
+        **({"description": comment} if comment else {}),
+    }
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 2}
+    return [{"commitInfo": info}, {"metaData": metadata}, {"protocol": protocol}]
+
+
+def actions_of(storage: TableStorage, snapshot: Snapshot, change: Change) -> list[Action]:
+    """The actions by which `change` makes the version after `snapshot`.
+
+    Raises
+    ------
+    SinkError
+        A file has other statistics than Delta's.
+    OutputError
+        The table does not allow the change.
+    """
+    path, now = storage.location, _now_ms()
+    changes_rows = change.has_rows_anew
+    check_change(path, snapshot, adds_rows=bool(change.files), removes_rows=changes_rows and bool(change.removed))
+    numbers = RowNumbers(snapshot)
+    adds: list[Action] = []
+    for file in change.files:
+        rows = _checked_rows(storage, snapshot.schema, file)
+        adds.append(_add(file, changes_rows=changes_rows) | numbers.of_file(rows))
+    info = {**commit_times(snapshot, now), **_who("WRITE", is_repair=not change.is_next), **change.commit_info()}
+    actions: list[Action] = [{"commitInfo": info}]
+    if change.transaction is not None:
+        app_id, version = change.transaction
+        actions.append({"txn": {"appId": app_id, "version": version, "lastUpdated": now}})
+    if change.new_columns:
+        actions.append({"metaData": _with_columns(snapshot.metadata, change)})
+    actions += [
+        file.removal(now, changes_rows=changes_rows, with_statistics=change.deleted is None) for file in change.removed
+    ]
+    return [*actions, *({"add": add} for add in adds), *numbers.actions()]
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _who(operation: str, *, is_repair: bool = False) -> dict[str, Any]:
+    """What each ``commitInfo`` has; its id makes no commit the same as another."""
+    engine = ENGINE_INFO + REPAIR if is_repair else ENGINE_INFO
+    return {"engineInfo": engine, "operation": operation, "txnId": str(uuid.uuid4())}
+
+
+def _add(file: DataFile, *, changes_rows: bool) -> Action:
+    return {
+        "path": quote(file.path, safe=_PLAIN),
+        "partitionValues": {},
+        "size": file.size_bytes,
+        "modificationTime": file.modification_time_ms,
+        "dataChange": changes_rows,
+        "stats": file.statistics_json,
+    }
+
+
+def _with_columns(metadata: Mapping[str, Any], change: Change) -> Action:
+    """The table's metadata with further columns behind its own, which stay as they were written."""
+    schema = json.loads(metadata["schemaString"])
+    schema["fields"] += [column.jsonValue() for column in change.new_columns]
+    return {**metadata, "schemaString": json.dumps(schema)}
+
+
+def _checked_rows(storage: TableStorage, schema: StructType, file: DataFile) -> int:
+    """The number of a file's rows; readers rely on its statistics, so none may have another form than Delta's."""
+    try:
+        known = json.loads(file.statistics_json or "null")
+        for bounds in ("minValues", "maxValues"):
+            for name, value in (known.get(bounds) or {}).items():
+                _check_bound(schema, name, value)
+        return operator.index(known["numRecords"])
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        path = storage.location / file.path
+        raise SinkError(f"{path}: not Delta's statistics with numRecords: {error}", file=path) from error
+
+
+def _check_bound(schema: StructType, name: str, value: object) -> None:
+    kind = schema[name].dataType
+    if isinstance(kind, TimestampType):
+        is_right = isinstance(value, str) and _TIME.fullmatch(value) is not None
+    elif isinstance(kind, IntegralType):
+        is_right = isinstance(value, int)
+    else:
+        is_right = not isinstance(kind, StringType) or isinstance(value, str)
+    if not is_right:
+        raise ValueError(f"{value!r} of the column {name} cannot be read as {kind.typeName()}")
+
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Where a Delta table can be created, by one process at a time, and how one is created.
@@ -137,7 +589,8 @@ def create(storage: TableStorage, schema: StructType, properties: Mapping[str, s
             if isinstance(path, Path):
                 (path / LOG).mkdir(parents=True, exist_ok=True)
             if storage.put_if_absent(commit_file(0), text_of(creation(schema, properties, comment))):
-                storage.sync_new_table()
+                # The commit and its name are durable; so must be the directories that may be new.
+                sync_directories(*([path, path.parent] if isinstance(path, Path) else []))
 
 
 _LOGGER = logging.getLogger(__name__)
@@ -182,13 +635,12 @@ class DeltaTable:
     ) -> None:
         """`later` names the columns of `schema` that the table may lack; they are not added."""
         self.path = path
-        self.storage = table_storage(path).for_commits()
+        self.storage = table_storage(path, has_log=True)
         self._schema = schema
         self._later = later
         self._snapshot: Snapshot | None = None
-        self._snapshot_commit: tuple[object, ...] = ()
+        self._snapshot_commit: object = None
         self._loaded_at = 0
-        self._has_committed = False
         self._added_columns: list[str] = []
 
     @classmethod
@@ -227,7 +679,7 @@ class DeltaTable:
         """
         path = path.resolve()
         table = cls(path, schema, later=later)
-        table.storage.check_commits()
+        table.storage.check()
         if not is_table(path):
             if must_exist:
                 raise table_away(path)
@@ -313,8 +765,9 @@ class DeltaTable:
         Reputs commit in turn: of several with many small commits, the slowest would always come second.
         """
         with ExitStack() as stack:
-            with suppress(OSError):  # what is wrong with the log is said by what reads it
-                stack.enter_context(self.storage.commit_turn(_TURN_S))
+            if isinstance(self.path, Path):  # on S3, a put that must be absent decides who is first
+                with suppress(OSError):  # what is wrong with the log is said by what reads it
+                    stack.enter_context(turn(self.path / LOG, _TURN_S))
             return self._commit_behind_others(make, check)
 
     def _commit_behind_others(self, make: Callable[[Snapshot], Change], check: Check | None) -> int:
@@ -354,9 +807,6 @@ class DeltaTable:
         except OutputError as error:
             cause = error.cause.removeprefix(f"{self.path}: ")
             raise OutputError(f"{what} failed: {cause}", advice=error.advice, file=self.path) from error
-        if not self._has_committed:
-            self.storage.remove_left_over()
-            self._has_committed = True
         try:
             is_first = self.storage.put_if_absent(commit_file(version), text_of(actions))
         except OSError as error:
@@ -399,7 +849,7 @@ class DeltaTable:
 
         def change(snapshot: Snapshot) -> Change:
             files_now = self.files_between(snapshot, start, end)
-            found = {file.path: file for file in files_now if not file.has_vector}
+            found = {file.path: file for file in files_now if file.vector is None}
             if not set(removed) <= found.keys():
                 raise _FilesGoneError
             return Change(files, [found[path] for path in removed], None, note=note or {})
@@ -410,11 +860,11 @@ class DeltaTable:
             return False
         return True
 
-    def files_between(self, snapshot: Snapshot, start: int, end: int) -> Iterator[LoggedAdd]:
+    def files_between(self, snapshot: Snapshot, start: int, end: int) -> Iterator[DataFile]:
         """Each file of a snapshot that may have a row with `physical_offset` in `[start, end)`."""
         return (file for file in self.files(snapshot) if file.bounds.may_reach(start, end))
 
-    def files(self, snapshot: Snapshot) -> Iterator[LoggedAdd]:
+    def files(self, snapshot: Snapshot) -> Iterator[DataFile]:
         """Each file of a snapshot.
 
         Raises
@@ -447,10 +897,12 @@ class DeltaTable:
         except StaleSnapshotError:
             return work(self._load() if version is None else self._load_at(version))
 
-    def files_of(self, broker: str) -> list[LoggedAdd]:
+    def files_of(self, broker: str) -> list[DataFile]:
         """The present version's files that may have rows of the broker, by their paths; errors as `of_snapshot`."""
-        found = self.of_snapshot(lambda snapshot: [*self.files(snapshot)])
-        return sorted((file for file in found if file.bounds.may_hold(broker)), key=lambda file: file.path)
+        try:
+            return self.of_snapshot(lambda snapshot: snapshot.files_of(broker))
+        except UNREADABLE as error:
+            raise self._unreadable(error) from error
 
     def write_checkpoint(self) -> int:
         """Write a checkpoint of the present version unless it has one, durably; returns the version.
@@ -467,20 +919,19 @@ class DeltaTable:
         return version
 
     def _write_checkpoint(self, *, removes_expired: bool) -> int:
-        # deltalake starts threads, and a rebuild forks its processes before it asks.
-        from reput.sinks.table.file_list import FileList  # noqa: PLC0415
-
         with output_errors(f"{self.path}: cannot write a checkpoint", self.path):
-            listed = FileList(self.path)
-            version = listed.write_checkpoint(removes_expired=removes_expired)
-        self.storage.sync_log(checkpoint_file(version).rpartition("/")[2], "_last_checkpoint")
+            version = write_checkpoint(self.path, removes_expired=removes_expired)
+        # deltalake syncs nothing, and a torn checkpoint makes the table unreadable.
+        written = self.storage.statuses([checkpoint_file(version), HINT])
+        self.storage.make_durable(file.name for file in written if file is not None)
         return version
 
     def _latest(self) -> Snapshot:
         # Listing the log costs 15 microseconds a file, and a commit every 10 s adds 34,000 files a day.
         # A table that was removed and created again must not go on at the old one's version.
         known = self._snapshot
-        if known is None or not self._snapshot_commit or self._snapshot_commit != self._identity(known.version):
+        same = None if known is None else self._identity(known.version)
+        if known is None or same is None or same != self._snapshot_commit:
             return self._load()
         try:
             if self.storage.status(commit_file(known.version + 1)) is None:
@@ -540,7 +991,13 @@ class DeltaTable:
 
     def _keep(self, snapshot: Snapshot | None) -> None:
         self._snapshot = snapshot
-        self._snapshot_commit = self._identity(snapshot.version) if snapshot else ()
+        self._snapshot_commit = self._identity(snapshot.version) if snapshot else None
 
-    def _identity(self, version: int) -> tuple[object, ...]:
-        return self.storage.identity(commit_file(version))
+    def _identity(self, version: int) -> object:
+        """What distinguishes a commit from others of its version; None if it is missing."""
+        if not isinstance(self.path, Path):
+            return commit_digest(self.storage, version)
+        with suppress(FileNotFoundError, NotADirectoryError):  # a digest would cost a read for each commit
+            status = (self.path / commit_file(version)).stat()
+            return status.st_ino, status.st_mtime_ns, status.st_size
+        return None

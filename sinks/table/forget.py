@@ -19,23 +19,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from reput.sinks.table.commit import Change
-from reput.sinks.table.data_file import count_by_broker
-from reput.sinks.table.delta_table import DeltaTable
+from reput.sinks.table.cleaning import TableLog, cleaning_before, hide_removed, is_below
+from reput.sinks.table.data_file import DataFile, count_by_broker
+from reput.sinks.table.delta_table import Change, DeltaTable
 from reput.sinks.table.forgotten_rows import ForgettingRecord
-from reput.sinks.table.log import (
-    FORGOTTEN,
-    TableCommit,
-    TableLog,
-    cleaning_before,
-    commits,
-    hide_removed,
-    is_below,
-    log_entries,
-    transaction_id,
-)
+from reput.sinks.table.history import FORGOTTEN, TableCommit, commits, log_entries
+from reput.sinks.table.log import Snapshot, transaction_id
 from reput.sinks.table.replace import RestOfFiles
-from reput.sinks.table.snapshot import Snapshot
 from reput.sinks.table.storage import LOG, TableStorage
 from reput.source.arrays import Bools
 from reput.source.errors import OutputError
@@ -353,7 +343,7 @@ class Forgetting:
             Other writers committed first again and again; nothing was changed.
         """
         self._check_policy()
-        self._table.storage.check_removal()
+        self._table.storage.check(removes=True)
         self._done.left = traces(self._table.storage, self._request, self._looked_into)
         if self._done.left.rows or self._done.left.log_files or self._is_unfinished():
             self._done.version = self._table.commit(self._change)
@@ -384,32 +374,30 @@ class Forgetting:
             )
 
     def _change(self, snapshot: Snapshot) -> Change:
-        removed, added, rows = [], [], 0
-        for file in self._table.files(snapshot):
-            storage = self._table.storage
-            name = storage.name_of(file.path)
-            if not (self._looked_into.get(name) or find(storage, name, self._request)).rows:
-                continue
-            if not is_below(name):
-                path = storage.location / name
-                raise OutputError(
-                    f"{path} has such rows and is another table's, of which {self._table.path} is a shallow clone",
-                    advice="forget them there first",
-                    file=path,
-                )
-            rest = self._rests.of(file, always=True)
-            removed.append(file)
-            added += [] if rest.file is None else [rest.file]
-            rows += rest.taken
+        removed, added = self._rests.of_all(filter(self._has_rows, self._table.files(snapshot)), always=True)
         self._record.put()
-        self._done.rows, self._done.files_rewritten = rows, len(removed)
+        self._done.rows, self._done.files_rewritten = sum(removed.values()), len(removed)
         note = {
             "what": FORGOTTEN,
             "by": self._request.kinds,
-            "rows": rows,
+            "rows": self._done.rows,
             "before": self._before(snapshot),
         }
-        return Change(added, removed, None, note=note, deleted=rows)
+        return Change(added, [*removed], None, note=note, deleted=self._done.rows)
+
+    def _has_rows(self, file: DataFile) -> bool:
+        """Whether a file has such rows; raises OutputError if it does and is another table's."""
+        storage = self._table.storage
+        if not (self._looked_into.get(file.path) or find(storage, file.path, self._request)).rows:
+            return False
+        if not is_below(file.path):
+            path = storage.location / file.path
+            raise OutputError(
+                f"{path} has such rows and is another table's, of which {self._table.path} is a shallow clone",
+                advice="forget them there first",
+                file=path,
+            )
+        return True
 
     def _before(self, snapshot: Snapshot) -> dict[str, dict[str, Any]]:
         """What the log, which is about to go, tells of each broker; see ``log.RowsBefore``."""

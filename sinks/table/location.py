@@ -9,15 +9,6 @@ from urllib.parse import unquote, urlsplit
 
 from reput.source.errors import OptionError, OutputAwayError
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Where a data file of a table is, by its name in the table's log.
-
-
-def file_path(root: Path, name: str) -> Path:
-    """The path of a file that the log names: below the table's root, or anywhere by a URI; both are URL-encoded."""
-    return Path(unquote(urlsplit(name).path)) if name.startswith("file:") else root / unquote(name)
-
-
 _SCHEMES = ("s3a", "s3")
 #: What to say where a table was, and is no more, and what to do about it.
 NO_TABLE = "there is no Delta table any more: its directory or its _delta_log is gone"
@@ -101,3 +92,21 @@ def quarantine_table_path(table: TableLocation) -> TableLocation:
 def consumption_table_path(table: TableLocation) -> TableLocation:
     """The path of the ledger: that of the message table `table` with ``-consumption`` behind it."""
     return beside(table, "-consumption")
+
+
+def logged_name(table: TableLocation, logged: str) -> str:
+    """The name in ``TableStorage`` of a data file that a table's log names: by a URL-encoded name, or by a URI.
+
+    It is the path below the table's root, or the whole location of a file elsewhere.
+    """
+    if ":" not in logged and not logged.startswith("/"):
+        return unquote(logged)
+    if isinstance(table, S3Location):
+        for front in (f"s3a://{table.bucket}/{table.key}/", f"s3://{table.bucket}/{table.key}/"):
+            logged = logged.removeprefix(front)
+        return unquote(logged)
+    path = Path(unquote(urlsplit(logged).path)) if logged.startswith("file:") else table / unquote(logged)
+    for root in (table, table.resolve()):
+        if path.is_relative_to(root):
+            return str(path.relative_to(root))
+    return str(path)

@@ -1,13 +1,13 @@
-"""The log of a Delta table: what its commits did, what of it is damaged, and what of it is no longer needed.
+"""The log of a Delta table: its commits and checkpoints, and the version of the table that they make.
 
-A commit is one JSON file. By these files alone ``watch`` follows one broker's rows, and people see who did what. Where
-a commit or a checkpoint cannot be read, this module says which one and what to do. A checkpoint only repeats what
-commits say, and `_last_checkpoint` only says which is the newest. Where all commits are there, a damaged one is set
-aside, and another is written.
+A commit is one JSON file of actions (`read_commit`). A checkpoint repeats what commits say, and `_last_checkpoint` says
+which is the newest. The newest checkpoint and the commits after it tell all of a version: protocol, metadata,
+transactions, data files. That is a ``Snapshot``; what a commit adds is taken in without reading the rest again. Every
+action stays as it was written, because a file that is removed must be named with all that its log says of it: its
+deletion vector, its row ids. deltalake gives neither, and only writes checkpoints (`write_checkpoint`).
 
-Delta itself keeps commits and data files by time, a month and a week. With a commit every ten seconds that would be
-260,000 files to list and 60,000 files that nobody reads. Here the number of versions decides: the last ones can all be
-read, by their number, too. Files that no version has are left by writers that died; see ``data_file.orphans``.
+Where a file of the log cannot be read, `log_damage` says which one and what to do: if all commits are there, a damaged
+checkpoint is set aside, and another is written.
 """
 
 from __future__ import annotations
@@ -15,22 +15,33 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from datetime import datetime, timezone
-from typing import Any, TypeVar
-from urllib.parse import unquote, urlsplit
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta, timezone
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from reput.sinks.files.file_system import now_for_ages
-from reput.sinks.table.data_file import Action, orphans, remove_data_files
+from reput.sinks.table.data_file import Action, DataFile, key_of
 from reput.sinks.table.location import TableLocation
-from reput.sinks.table.storage import LOG, FileStatus, TableStorage, table_storage
-from reput.source.errors import OutputError
+from reput.sinks.table.storage import LOG, TableStorage, table_storage
+from reput.source.errors import OptionError, OutputError
 from reput.source.printable import printable
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+#: Delta's hint at the newest checkpoint.
+HINT = f"{LOG}/_last_checkpoint"
+
+_READ_AT_ONCE = 16
+#: The end of the engine's name in a commit that makes rows again.
+REPAIR = " repair"
 
 
 def commit_file(version: int) -> str:
@@ -73,223 +84,15 @@ def commit_digest(storage: TableStorage, version: int) -> str | None:
         return None
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# What the commits of a Delta table did to one broker's rows, by the JSON files of the table's log alone.
-
-# The operations by which people change rows on purpose. Rows that anything else takes away are lost.
-_WANTED = frozenset({"DELETE", "UPDATE", "MERGE"})
-_CHANGES = frozenset({"UPDATE", "MERGE"})
-_DESCRIPTION_LENGTH_MAX = 200
-#: The end of the engine's name in a commit that makes rows again.
-REPAIR = " repair"
-#: What reput's note says of a commit that brought messages.
-DISPATCHED = "dispatched"
-#: What it says of one that took rows away for good, with the log before it.
-FORGOTTEN = "forgotten"
-#: What it says of one that took rows away that had expired.
-EXPIRED = "expired"
-# Earlier releases committed through Delta Kernel, which put its own name in front.
-_OURS = "/reput/"
-_Value = TypeVar("_Value")
-
-
-@dataclass(frozen=True)
-class TableCommit:
-    """One commit, seen by one broker.
-
-    Attributes
-    ----------
-    version
-        The version of the table.
-    description
-        The commit in words: version, operation, predicate, engine, time.
-    end_offset
-        The version of the broker's transaction in it; None in another writer's commit.
-    rows
-        The number of rows in its added files, by their statistics.
-    removes
-        Whether it removes files that may hold the broker's rows.
-    touches
-        Whether it adds, changes or removes rows that may be the broker's.
-    is_wanted
-        Whether its operation is one by which people change rows on purpose.
-    changes
-        Whether it may have changed rows without changing their number.
-    is_repair
-        Whether reput made rows again in it.
-    expired
-        The broker's rows that reput took away in it because they had expired, and that is all it did; None otherwise.
-    """
-
-    version: int
-    description: str
-    end_offset: int | None
-    rows: int
-    removes: bool
-    touches: bool
-    is_wanted: bool
-    changes: bool
-    is_repair: bool
-    expired: tuple[RowsTaken, ...] | None
-
-    @classmethod
-    def of(cls, version: int, actions: Sequence[Action], app_id: str, broker: str) -> TableCommit:
-        """The commit with these actions as seen by `broker`, whose transactions have the id `app_id`.
-
-        Raises
-        ------
-        ValueError, KeyError, TypeError
-            An action has another form than Delta's.
-        """
-        info = _info(actions)
-        end, rows, removes, adds = None, 0, False, False
-        for action in actions:
-            if "txn" in action and action["txn"]["appId"] == app_id:
-                end = int(action["txn"]["version"])
-            if action.get("add", {}).get("dataChange"):
-                rows += int(_statistics(action["add"]).get("numRecords", 0))
-                adds = adds or _may_hold(action["add"], broker)
-            if action.get("remove", {}).get("dataChange"):
-                removes = removes or _may_hold(action["remove"], broker)
-        operation = info.get("operation")
-        wanted, changes = operation in _WANTED, operation in _CHANGES
-        is_repair = str(info.get("engineInfo")).endswith(REPAIR)
-        touches, expired = adds or removes, _expired(_note(info), broker)
-        return cls(version, _describe(version, info), end, rows, removes, touches, wanted, changes, is_repair, expired)
-
-
-def commits(storage: TableStorage, first: int, last: int, app_id: str, broker: str) -> Iterator[TableCommit | int]:
-    """The commits of versions `[first, last]`; for one that cannot be read, only its version.
-
-    Delta removes the files of old commits once a checkpoint holds their effects.
-    """
-    for version in range(first, last + 1):
-        try:
-            yield TableCommit.of(version, read_commit(storage, version), app_id, broker)
-        except (OSError, ValueError, KeyError, TypeError):
-            yield version
-
-
-@dataclass(frozen=True)
-class LogEntry:
-    """One commit, whoever made it. Its texts are others': whoever shows them makes them printable.
-
-    Attributes
-    ----------
-    version
-        The version of the table.
-    time_ms
-        When it was made, in milliseconds since 1970; None if it does not say.
-    operation, engine
-        What it was and what made it, in Delta's words; None if it does not say.
-    what, broker, start, end
-        What reput says of its own commits: what was done, to which broker's `[start, end)` of the log; None for others.
-    retention
-        By which rules rows had expired that it took away; None if it did something else.
-    files_added, files_removed
-        How many data files it added and removed.
-    rows, size_bytes
-        Of the added files, by the log.
-    """
-
-    version: int
-    time_ms: int | None
-    operation: str | None
-    engine: str | None
-    what: str | None
-    broker: str | None
-    start: int | None
-    end: int | None
-    retention: str | None
-    files_added: int
-    files_removed: int
-    rows: int
-    size_bytes: int
-
-    @property
-    def brings_messages(self) -> bool:
-        """Whether it is a transaction of reput that brought messages."""
-        return self.what == DISPATCHED
-
-    @classmethod
-    def of(cls, version: int, actions: Sequence[Action]) -> LogEntry:
-        """The entry of these actions; raises ValueError, KeyError or TypeError if one has another form than Delta's."""
-        info = _info(actions)
-        added = [action["add"] for action in actions if action.get("add")]
-        note = _note(info)
-        return cls(
-            version=version,
-            time_ms=_as(int, info.get("timestamp")),
-            operation=_as(str, info.get("operation")),
-            engine=_as(str, info.get("engineInfo")),
-            what=_as(str, note.get("what")),
-            broker=_as(str, note.get("broker")),
-            start=_as(int, note.get("start")),
-            end=_as(int, note.get("end")),
-            retention=_as(str, note.get("retention")),
-            files_added=len(added),
-            files_removed=sum(bool(action.get("remove")) for action in actions),
-            rows=sum(int(_statistics(file).get("numRecords", 0)) for file in added),
-            size_bytes=sum(int(file["size"]) for file in added),
-        )
-
-
-@dataclass(frozen=True)
-class RowsBefore:
-    """What a broker's part of a table was before version `version`, when the log before that was removed.
-
-    Attributes
-    ----------
-    rows
-        The number of its rows.
-    end
-        The version of its last transaction; None without any.
-    on_purpose
-        Whether rows had been taken away before, and always by people on purpose.
-    """
-
-    version: int
-    rows: int
-    end: int | None
-    on_purpose: bool
-
-
-def rows_before(storage: TableStorage, missing: int, last: int, broker: str) -> RowsBefore | None:
-    """What ``reput table forget`` noted when it removed the log, with version `missing`; None if it did not.
-
-    `last` is the table's version.
-    """
-    there = {file.name for file in storage.files(LOG)}
-    first = next((number for number in range(missing, last + 1) if commit_file(number) in there), missing)
-    if first == missing:
-        return None
-    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-        note = _note(_info(read_commit(storage, first)))
-        if note.get("what") == FORGOTTEN:
-            known = note["before"].get(broker, {"rows": 0, "end": None, "on_purpose": False})
-            return RowsBefore(first, int(known["rows"]), _as(int, known["end"]), bool(known["on_purpose"]))
-    return None
+def commit_info(actions: Sequence[Action]) -> dict[str, Any]:
+    """What a commit says of itself; nothing if it does not."""
+    found: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    return found
 
 
 def transaction_id(broker: str) -> str:
     """The id of the transactions of one broker's messages; their versions are end offsets in the log."""
     return f"reput/{broker}/messages"
-
-
-def log_entries(storage: TableStorage, last: int, limit: int) -> Iterator[LogEntry]:
-    """The newest commits from version `last` down, at most `limit`, up to the first that the log lacks.
-
-    Raises
-    ------
-    OSError, ValueError, KeyError, TypeError
-        A commit cannot be read.
-    """
-    for version in range(last, max(-1, last - limit), -1):
-        try:
-            actions = read_commit(storage, version)
-        except FileNotFoundError:
-            return
-        yield LogEntry.of(version, actions)
 
 
 def version_with_columns(storage: TableStorage, last: int, columns: Mapping[str, Any]) -> int | None:
@@ -308,77 +111,11 @@ def version_with_columns(storage: TableStorage, last: int, columns: Mapping[str,
     return None
 
 
-def _info(actions: Sequence[Action]) -> dict[str, Any]:
-    """What a commit says of itself; nothing if it does not."""
-    found: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
-    return found
-
-
-def _statistics(file: dict[str, Any]) -> dict[str, Any]:
-    statistics = json.loads(file.get("stats") or "{}")
-    return statistics if isinstance(statistics, dict) else {}
-
-
-def _note(info: dict[str, Any]) -> dict[str, Any]:
-    """What reput's commit says of itself; nothing for another writer's."""
-    if _OURS not in str(info.get("engineInfo")):
-        return {}
-    with suppress(ValueError, TypeError):
-        note = json.loads(info.get("userMetadata") or "{}")
-        return note if isinstance(note, dict) else {}
-    return {}
-
-
-def _expired(note: dict[str, Any], broker: str) -> tuple[RowsTaken, ...] | None:
-    if note.get("what") != EXPIRED or note.get("broker") != broker:
-        return None
-    with suppress(ValueError, TypeError, KeyError):
-        return tuple(RowsTaken(*map(int, each)) for each in note["taken"])
-    return None
-
-
-def _as(kind: type[_Value], value: object) -> _Value | None:
-    return value if isinstance(value, kind) else None
-
-
-def _may_hold(file: dict[str, Any], broker: str) -> bool:
-    """Whether a file may have rows of the broker. Bounds may be truncated, which widens them."""
-    statistics = _statistics(file)
-    if statistics.get("numRecords") == 0:
-        return False
-    least = statistics.get("minValues", {}).get("broker")
-    greatest = statistics.get("maxValues", {}).get("broker")
-    return least is None or greatest is None or least <= broker <= greatest
-
-
-def _describe(version: int, info: dict[str, Any]) -> str:
-    text = f"version {version}, {info.get('operation', 'an unknown operation')}"
-    parameters = info.get("operationParameters") or {}
-    predicate = parameters.get("predicate") or parameters.get("version") or parameters.get("mode")
-    if predicate not in (None, "[]"):
-        text += f" ({predicate})"
-    if (engine := info.get("engineInfo")) is not None:
-        text += f" by {engine}"
-    if isinstance(time := info.get("timestamp"), int):
-        text += f" at {datetime.fromtimestamp(time / 1000, timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
-    return printable(text)[:_DESCRIPTION_LENGTH_MAX]
-
-
-@dataclass(frozen=True)
-class RowsTaken:
-    """How many rows were taken away, and bounds of their physical offsets, both included."""
-
-    least: int
-    greatest: int
-    count: int
-
-
 # ----------------------------------------------------------------------------------------------------------------------
 # What of a table's log cannot be read, and what can be done about it; looked for once something else has failed.
 
-_HINT = f"{LOG}/_last_checkpoint"
-_COMMIT = re.compile(r"(\d{20})\.json")
-_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(\..+)?\.parquet")
+_COMMIT_NAME = re.compile(r"(\d{20})\.json")
+_CHECKPOINT_NAME = re.compile(r"(\d{20})\.checkpoint(\..+)?\.parquet")
 # Delta takes files of other names for none of its own.
 _ASIDE = "_damaged-"
 _ELSE = "or make the table again at another path with 'reput rebuild --table'"
@@ -426,8 +163,8 @@ def log_damage(storage: TableStorage) -> LogDamage | None:
         The log cannot be listed.
     """
     names = sorted(file.name.rpartition("/")[2] for file in storage.files(LOG))
-    commits = [int(found[1]) for name in names if (found := _COMMIT.fullmatch(name))]
-    checkpoints = {name: int(found[1]) for name in names if (found := _CHECKPOINT.fullmatch(name))}
+    commits = [int(found[1]) for name in names if (found := _COMMIT_NAME.fullmatch(name))]
+    checkpoints = {name: int(found[1]) for name in names if (found := _CHECKPOINT_NAME.fullmatch(name))}
     bad = {name: cause for name in checkpoints if (cause := _problem_of_checkpoint(storage, f"{LOG}/{name}"))}
     base = max((version for name, version in checkpoints.items() if name not in bad), default=-1)
     damaged = _damaged_commit(storage, commits, base)
@@ -435,11 +172,11 @@ def log_damage(storage: TableStorage) -> LogDamage | None:
         first = next((name for name, version in checkpoints.items() if name in bad and version > base), None)
         return LogDamage(f"{LOG}/{first}", bad[first], f"put it back from a backup, {_ELSE}") if first else damaged
     later = [f"{LOG}/{name}" for name, version in checkpoints.items() if name in bad and version > base]
-    aside = tuple([*later, _HINT] if later or _hint_is_wrong(storage, base) else ())
+    aside = tuple([*later, HINT] if later or _hint_is_wrong(storage, base) else ())
     if not aside:
         return None
     problem = bad[later[0].rpartition("/")[2]] if later else "it names a checkpoint that is not there"
-    if storage.status(_HINT) is None:
+    if storage.status(HINT) is None:
         aside = aside[:-1]
     advice = f"all commits are there: 'reput table repair --table {storage.location}' writes another checkpoint by them"
     return LogDamage(aside[0], problem, advice, aside)
@@ -468,7 +205,7 @@ def _problem_of_checkpoint(storage: TableStorage, name: str) -> str | None:
 def _hint_is_wrong(storage: TableStorage, base: int) -> bool:
     """Whether the hint names another version than that of the newest checkpoint; one that is no JSON is not heeded."""
     with suppress(OSError, ValueError, LookupError, TypeError):
-        return int(json.loads(storage.read(_HINT))["version"]) > base
+        return int(json.loads(storage.read(HINT))["version"]) > base
     return False
 
 
@@ -494,197 +231,414 @@ def _damaged_commit(storage: TableStorage, commits: list[int], base: int) -> Log
     return None
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Removing what a table no longer needs: old commits, data files that only they had, and files that no version has.
+_COMMIT = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(
+    r"(?P<version>\d{20})\.checkpoint\."
+    r"(?:(?P<part>\d{10})\.(?P<parts>\d{10})\.parquet|[0-9a-f-]{36}\.(?:parquet|json)|parquet)"
+)
+_SIDECARS = f"{LOG}/_sidecars"
+_HEADER = ("protocol", "metaData", "txn", "domainMetadata", "sidecar")
+# What a file's action has beside values that readers of checkpoints made of its statistics.
+_ADD = (
+    *("path", "partitionValues", "size", "modificationTime", "dataChange", "stats", "tags", "deletionVector"),
+    *("baseRowId", "defaultRowCommitVersion", "clusteringProvider"),
+)
 
-#: Whoever sets this property of a table wants Delta's own way: by time.
-LOG_KEPT = "delta.logRetentionDuration"
-# So long after a version has gone out of date, a query that began on it may still be at its files.
-READ_FOR_S = 900
-# A version's commit, its checksum and its checkpoint, and the checksums of these that Hadoop writes.
-_OF_VERSION = re.compile(r"\.?(\d{20})\.(?:json|crc|checkpoint\.parquet)(?:\.crc)?")
 
-# Others write further kinds: checkpoints in parts or by another policy, logs that are put together.
-_OF_OTHERS = re.compile(r"\.?(\d{20})\..+")
+#: What reading a log that is not whole raises.
+UNREADABLE = (OSError, ValueError, LookupError, TypeError, pa.ArrowException)
+
+
+class NoTableError(FileNotFoundError):
+    """There is no log."""
+
+
+class StaleSnapshotError(Exception):
+    """The checkpoint that a snapshot began with has gone from the log: the snapshot must be read again."""
 
 
 @dataclass(frozen=True)
-class Cleaning:
-    """What is to be removed.
+class Snapshot:
+    """One version of a table.
 
     Attributes
     ----------
-    storage
-        The table's files.
-    commits
-        The number of versions that go.
-    log_files
-        The names of the files in the log that go with them.
-    data_files
-        The data files that only these versions had.
-    orphans
-        Files that no version has and no writer will commit.
+    protocol, metadata
+        The newest actions of these kinds.
+    transactions
+        The newest transaction version of each application.
+    domains
+        The configuration of each domain.
+    time_ms
+        The time in the newest commit; None if it has none, or was not read.
     """
 
     storage: TableStorage
-    commits: int
-    log_files: tuple[str, ...]
-    data_files: tuple[FileStatus, ...]
-    orphans: tuple[FileStatus, ...]
+    version: int
+    protocol: Mapping[str, Any]
+    metadata: Mapping[str, Any]
+    transactions: Mapping[str, int]
+    domains: Mapping[str, str]
+    time_ms: int | None
+    # The files of the checkpoint that it began with, and what later commits did: None for a file that was removed.
+    _checkpoint: tuple[str, ...] = ()
+    _since: Mapping[tuple[str, object], DataFile | None] = field(default_factory=dict)
+    # The files that each file of the checkpoint names, once they were asked for.
+    _known: dict[str, list[DataFile]] = field(default_factory=dict, compare=False, repr=False)
 
-    @property
-    def size_bytes(self) -> int:
-        """What the data files and the orphans take."""
-        return sum(file.size_bytes for file in (*self.data_files, *self.orphans))
-
-    def carry_out(self) -> None:
-        """Remove it: data files first. Killed at any moment, a later cleaning does the rest.
+    @classmethod
+    def load(cls, storage: TableStorage, at: int | None = None) -> Snapshot:
+        """Read the newest version, or version `at`.
 
         Raises
         ------
-        OutputError
-            A file cannot be removed.
+        NoTableError
+            There is no log.
+        OSError, ValueError, LookupError, TypeError, pa.ArrowException
+            The log cannot be read.
         """
-        self.storage.remove((file.name for file in self.orphans), durable=True)
-        remove_data_files(self.storage, (file.name for file in self.data_files), durable=True)
-        self.storage.remove(self.log_files)
+        names = {file.name.rpartition("/")[2] for file in storage.files(LOG)}
+        commits = {int(found[1]) for name in names if (found := _COMMIT.fullmatch(name))}
+        base, checkpoint = _newest_checkpoint(names, at)
+        if not commits and not checkpoint:
+            raise NoTableError
+        if at is None and HINT.rpartition("/")[2] in names and (told := _told_checkpoint(storage)) > base:
+            raise ValueError(f"{HINT} names the checkpoint of version {told}, which is not there")
+        first = [f"{LOG}/{name}" for name in checkpoint]
+        header = list(_header(storage, first))
+        sidecars = [f"{_SIDECARS}/{each['sidecar']['path']}" for each in header if "sidecar" in each]
+        snapshot = cls(storage, base, {}, {}, {}, {}, None, (*first, *sidecars)).after(base, header)
+        last = max(commits, default=base) if at is None else at
+        snapshot = snapshot.after_all(last, _read_commits(storage, range(base + 1, last + 1)))
+        if not snapshot.protocol or not snapshot.metadata:
+            raise ValueError("the log has no protocol or no metadata")
+        if snapshot.has_times and snapshot.time_ms is None and base in commits:
+            snapshot = replace(snapshot, time_ms=_time_of(read_commit(storage, base)))
+        return snapshot
+
+    def latest(self) -> Snapshot:
+        """It with the commits made since; raises what `load` raises."""
+        found = self
+        while self.storage.status(commit_file(found.version + 1)) is not None:
+            found = found.after(found.version + 1, read_commit(self.storage, found.version + 1))
+        return found
+
+    def after(self, version: int, actions: Sequence[Action]) -> Snapshot:
+        """The next version, which `actions` made."""
+        return self.after_all(version, [actions])
+
+    def after_all(self, version: int, commits: Iterable[Sequence[Action]]) -> Snapshot:
+        """A later version, the last of those that `commits` made, one behind the other."""
+        protocol, metadata, time_ms, since = self.protocol, self.metadata, self.time_ms, dict(self._since)
+        transactions, domains = dict(self.transactions), dict(self.domains)
+        for actions in commits:
+            time_ms = _time_of(actions)
+            for action in actions:
+                protocol = action.get("protocol") or protocol
+                metadata = action.get("metaData") or metadata
+                if (transaction := action.get("txn")) is not None:
+                    transactions[transaction["appId"]] = int(transaction["version"])
+                if (domain := action.get("domainMetadata")) is not None:
+                    domains[domain["domain"]] = domain.get("configuration") or ""
+                    if domain.get("removed"):
+                        del domains[domain["domain"]]
+                if (removed := action.get("remove")) is not None:
+                    since[key_of(removed)] = None
+            for action in actions:  # a file may be removed, and added with another deletion vector
+                if (added := action.get("add")) is not None:
+                    since[key_of(added)] = DataFile.of(self.storage, added)
+        return replace(
+            self,
+            version=version,
+            protocol=protocol,
+            metadata=metadata,
+            transactions=transactions,
+            domains=domains,
+            time_ms=time_ms,
+            _since=since,
+        )
+
+    @property
+    def schema(self) -> StructType:
+        """The table's columns."""
+        from pyspark.sql.types import StructType  # noqa: PLC0415  who only reads rows does without Spark's modules
+
+        return StructType.fromJson(json.loads(self.metadata["schemaString"]))
+
+    @property
+    def columns(self) -> list[dict[str, Any]]:
+        """The table's columns as the log has them: ``name``, ``type``, and ``comment`` in ``metadata``."""
+        fields: list[dict[str, Any]] = json.loads(self.metadata["schemaString"])["fields"]
+        return fields
+
+    @property
+    def column_names(self) -> list[str]:
+        """The names of the table's columns."""
+        return [column["name"] for column in self.columns]
+
+    @property
+    def partitions(self) -> list[str]:
+        """The columns by which the table is partitioned."""
+        return list(self.metadata.get("partitionColumns") or ())
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The table's properties."""
+        return dict(self.metadata.get("configuration") or {})
+
+    @property
+    def features(self) -> frozenset[str]:
+        """The features that a writer must know."""
+        return frozenset(self.protocol.get("writerFeatures") or ())
+
+    @property
+    def has_times(self) -> bool:
+        """Whether each commit must have a time after that of the one before."""
+        return "inCommitTimestamp" in self.features and self.properties.get("delta.enableInCommitTimestamps") == "true"
+
+    def files(self) -> Iterator[DataFile]:
+        """The data files of the version.
+
+        Raises
+        ------
+        StaleSnapshotError
+            Its checkpoint is gone.
+        OSError, ValueError, LookupError, pa.ArrowException
+            The checkpoint cannot be read.
+        """
+        for name in self._checkpoint:
+            if name not in self._known:
+                try:
+                    self._known[name] = [DataFile.of(self.storage, action) for action in _adds(self.storage, name)]
+                except FileNotFoundError as error:
+                    raise StaleSnapshotError(name) from error
+            yield from (file for file in self._known[name] if file.key not in self._since)
+        yield from (file for file in self._since.values() if file is not None)
+
+    def files_of(self, broker: str) -> list[DataFile]:
+        """The files that may have rows of the broker, by their paths; raises what `files` raises."""
+        return sorted((file for file in self.files() if file.bounds.may_hold(broker)), key=lambda file: file.path)
 
 
-def clean_log(root: TableLocation, version: int, kept: int) -> int:
-    """Do what `cleaning` finds, with its errors and OutputError; returns the number of commits removed."""
-    found = cleaning(table_storage(root), version, kept)
-    found.carry_out()
-    return found.commits
+# ----------------------------------------------------------------------------------------------------------------------
+# A version that is only read, without Spark: the newest, one by its number, or that of a time.
+
+# What changes nothing for whoever reads files, or is heeded here; whether columns are mapped is asked by itself.
+_READ_FEATURES = frozenset({"deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "columnMapping"})
+# Features that concern tables alone whose schema has this text. They stay in the protocol when the column has gone.
+_BY_SCHEMA = {"variant": '"variant"', "typeWidening": '"delta.typeChanges"'}
+_READER_MAX = 3
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
-def cleaning(storage: TableStorage, version: int, kept: int, *, with_commits: bool = True) -> Cleaning:
-    """What can be removed from a table at `version`, of which the last `kept` versions stay readable.
-
-    The log goes up to the newest checkpoint that has `kept` versions behind it and is `READ_FOR_S` old, and with it the
-    data files that it removed, unless a later version has them again; not so without `with_commits`.
-
-    Raises
-    ------
-    OSError, ValueError, LookupError
-        The log cannot be read.
-    """
-    log = TableLog(storage)
-    kept_from = log.last_checkpoint(version - kept, now_for_ages() - READ_FOR_S) if with_commits else 0
-    old = [number for number in log.commits if number < kept_from]
-    if not old:
-        return Cleaning(storage, 0, (), (), tuple(log.orphans(version)))
-    needed = log.files_since(kept_from, version)
-    gone = {path for number in old for path in log.paths(number, "remove") if path not in needed and is_below(path)}
-    return Cleaning(
-        *(storage, len(old), tuple(log.names_before(kept_from))),
-        tuple(filter(None, storage.statuses(sorted(gone)))),
-        tuple(log.orphans(version)),
-    )
-
-
-def cleaning_before(storage: TableStorage, first: int, checkpoint: int, version: int) -> Cleaning:
-    """What a table at `version` has from before version `first`, which cannot be read afterwards.
-
-    `checkpoint` is the version of a checkpoint, `first` or later. Everything of the log before `first` goes, and each
-    data file that no version from `checkpoint` on has and no later commit added. Raises what `cleaning` raises.
-    """
-    log = TableLog(storage)
-    needed = log.files_since(checkpoint, version)
-    needed.update(path for number in range(first + 1, checkpoint + 1) for path in log.paths(number, "add"))
-    gone = {path for path in log.named() if path not in needed and is_below(path)}
-    return Cleaning(
-        *(storage, sum(number < first for number in log.commits), tuple(log.names_before(first, of_others=True))),
-        tuple(filter(None, storage.statuses(sorted(gone)))),
-        tuple(log.orphans(version)),
-    )
-
-
-def hide_removed(storage: TableStorage, checkpoint: int) -> None:
-    """Take the statistics of removed files out of a checkpoint: their bounds are texts of rows that went.
+def read_snapshot(root: TableLocation, at: int | datetime | None = None) -> Snapshot:
+    """The newest version of the table at `root`, the version `at`, or the one that was the newest at the time `at`.
 
     Raises
     ------
     OutputError
-        The checkpoint cannot be written.
-    OSError, pa.ArrowException
-        It cannot be read.
+        There is no table, or its log cannot be read.
+    OptionError
+        The table has no such version.
     """
-    name = checkpoint_file(checkpoint)
-    with storage.parquet(name) as file:
-        actions = file.read()
-    removed = actions["remove"].combine_chunks()
-    if "stats" not in removed.type.names or removed.field("stats").null_count == len(removed):
+    storage = table_storage(root)
+    with log_errors(root):
+        try:
+            newest = _with_files(storage)
+        except NoTableError as error:
+            raise OutputError(f"{root} is no Delta table", file=root) from error
+        version = _version_at(newest, at) if isinstance(at, datetime) else at
+        if version is None or version == newest.version:
+            return newest
+        try:
+            return _with_files(storage, version)
+        except FileNotFoundError as error:
+            cause = f"{root} has no version {version} to read: its newest is {newest.version}"
+            raise OptionError(cause) from error
+
+
+def _with_files(storage: TableStorage, at: int | None = None) -> Snapshot:
+    """A version and its files, which are there however its log is cut later; raises what ``Snapshot.load`` raises."""
+    for attempt in range(2):
+        snapshot = Snapshot.load(storage, at)
+        try:
+            deque(snapshot.files(), maxlen=0)
+        except StaleSnapshotError:  # the log was cut meanwhile
+            if attempt:
+                raise
+        else:
+            break
+    return snapshot
+
+
+def _version_at(newest: Snapshot, at: datetime) -> int:
+    """The last version that was made at the time `at` or earlier, by the times that the commits themselves have."""
+    root, first, begun = newest.storage.location, newest.version, ""
+    for version in range(newest.version, -1, -1):
+        try:
+            time_ms = commit_info(read_commit(newest.storage, version)).get("timestamp")
+        except FileNotFoundError:
+            break
+        time = _EPOCH + timedelta(milliseconds=time_ms) if isinstance(time_ms, int) else None
+        if time is not None and time <= at:
+            return version
+        first, begun = version, "" if time is None else f", of {time.isoformat()}"
+    raise OptionError(
+        f"{root} had no version at {at.isoformat()}, or has lost it: the first that it has is {first}{begun}"
+    )
+
+
+def check_readable(snapshot: Snapshot) -> None:
+    """Raise OutputError for a table whose files are not its rows: one that only Spark reads."""
+    root, schema = snapshot.storage.location, str(snapshot.metadata["schemaString"])
+    found = frozenset(snapshot.protocol.get("readerFeatures") or ()) - _READ_FEATURES
+    foreign = sorted(
+        printable(name)
+        for name in found
+        if not any(name.startswith(each) and text not in schema for each, text in _BY_SCHEMA.items())
+    )
+    later = [] if int(snapshot.protocol["minReaderVersion"]) <= _READER_MAX else ["a later reader version"]
+    mapped = snapshot.properties.get("delta.columnMapping.mode", "none") != "none"
+    what = [*foreign, *later, *(["column mapping"] if mapped else []), *(["partitions"] if snapshot.partitions else [])]
+    if what:
+        raise OutputError(
+            f"{root}: a table with {', '.join(what)} is not read without Spark",
+            advice="ask 'reput sql --engine spark'",
+            file=root,
+        )
+
+
+@contextmanager
+def log_errors(path: TableLocation, *further: type[Exception]) -> Iterator[None]:
+    """Raise what reading a table's log or files raises, and `further`, as OutputError; `path` is the table's root."""
+    try:
+        yield
+    except (*UNREADABLE, *further) as error:
+        raise_log_damage(table_storage(path), error)
+        said = printable(str(error).strip().partition("\n")[0])
+        raise OutputError(f"{path}: the table cannot be read: {said}", file=path) from error
+
+
+# What deltalake takes for a character of a URL, also in a local path; no other percent sign is in its way.
+_ESCAPED = re.compile("%[0-9A-Fa-f]{2}")
+
+
+def write_checkpoint(root: TableLocation, *, removes_expired: bool = False) -> int:
+    """Write a checkpoint of the newest version, and return the version; raises OutputError.
+
+    With `removes_expired`, commits go from the log that are older than the table's owner wants to keep them.
+    """
+    # deltalake starts threads, and a rebuild forks its processes before it asks.
+    import deltalake  # noqa: PLC0415
+    from deltalake.exceptions import DeltaError  # noqa: PLC0415
+
+    storage = table_storage(root)
+    try:
+        with log_errors(root, DeltaError):
+            table = deltalake.DeltaTable(storage.uri, storage_options=storage.deltalake_options)
+            table.create_checkpoint()
+            if removes_expired:
+                table.cleanup_metadata()
+            return int(table.version())
+    except OutputError as error:
+        if (escaped := _ESCAPED.search(str(root))) is None:
+            raise
+        advice = f"deltalake takes {escaped[0]} in a path for another character: move the table"
+        raise OutputError(error.cause, advice=advice, file=root) from error
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What commits and checkpoints have in them.
+
+
+def _read_commits(storage: TableStorage, versions: Iterable[int]) -> Iterable[list[Action]]:
+    """The actions of commits; on S3, where each read waits for an answer, many are read at once."""
+    if isinstance(storage.location, Path):
+        return (read_commit(storage, version) for version in versions)
+    with ThreadPoolExecutor(_READ_AT_ONCE) as pool:
+        return list(pool.map(partial(read_commit, storage), versions))
+
+
+def _time_of(actions: Iterable[Action]) -> int | None:
+    return next((action["commitInfo"].get("inCommitTimestamp") for action in actions if action.get("commitInfo")), None)
+
+
+def _told_checkpoint(storage: TableStorage) -> int:
+    """The version of the newest checkpoint by the log's hint; -1 for one that is no JSON, which nobody heeds."""
+    with suppress(ValueError, LookupError, TypeError):
+        return int(json.loads(storage.read(HINT))["version"])
+    return -1
+
+
+def _newest_checkpoint(names: Iterable[str], until: int | None = None) -> tuple[int, list[str]]:
+    """The version and the files of the newest checkpoint that has all of its parts; -1 without one."""
+    whole: dict[int, list[str]] = {}
+    parts: dict[tuple[int, int], list[str]] = {}
+    for name in sorted(names):
+        if (found := _CHECKPOINT.fullmatch(name)) is None:
+            continue
+        version = int(found["version"])
+        if until is not None and version > until:
+            continue
+        if found["part"] is None:
+            whole[version] = [name]
+        else:
+            parts.setdefault((version, int(found["parts"])), []).append(name)
+    for (version, count), files in parts.items():
+        if len(files) == count:
+            whole.setdefault(version, files)
+    newest = max(whole, default=-1)
+    return newest, whole.get(newest, [])
+
+
+def _header(storage: TableStorage, names: Sequence[str]) -> Iterator[Action]:
+    """The actions of a checkpoint that do not name data files."""
+    for name in names:
+        if name.endswith(".json"):
+            actions = parse_commit(storage.read(name))
+            yield from ({kind: each[kind]} for each in actions for kind in _HEADER if each.get(kind) is not None)
+            continue
+        with storage.parquet(name) as file:
+            there = set(file.schema_arrow.names)
+            for kind in _HEADER:
+                if kind in there:
+                    column = file.read(columns=[kind])[kind]
+                    yield from ({kind: each} for each in _values(column))
+
+
+def _adds(storage: TableStorage, name: str) -> Iterator[Action]:
+    """What a checkpoint's file says of data files."""
+    if name.endswith(".json"):
+        yield from (each["add"] for each in parse_commit(storage.read(name)) if each.get("add") is not None)
         return
-    fields = [removed.type.field(number) for number in range(removed.type.num_fields)]
-    values = [
-        pa.nulls(len(removed), each.type) if each.name == "stats" else removed.field(each.name) for each in fields
+    with storage.parquet(name) as file:
+        schema = file.schema_arrow
+        if "add" not in schema.names:
+            return
+        there = schema.field("add").type
+        wanted = [f"add.{part}" for part in _ADD if there.get_field_index(part) >= 0]
+        for number in range(file.metadata.num_row_groups):
+            yield from _values(file.read_row_group(number, columns=wanted)["add"])
+
+
+def _values(column: pa.ChunkedArray) -> Iterator[Any]:
+    """The structs that are not null, as JSON has them."""
+    kept = column.drop_null().combine_chunks()
+    names = [kept.type.field(number).name for number in range(kept.type.num_fields)]
+    lists = [
+        [_plain(each, values.type) for each in values.to_pylist()]
+        if pa.types.is_nested(values.type)
+        else values.to_pylist()
+        for values in kept.flatten()
     ]
-    hidden = pa.StructArray.from_arrays(values, fields=fields, mask=removed.is_null())
-    number = actions.schema.get_field_index("remove")
-    actions = actions.set_column(number, actions.schema.field(number), pa.chunked_array([hidden]))
-    buffer = pa.BufferOutputStream()
-    pq.write_table(actions, buffer, compression="snappy", store_schema=False)
-    checksums = f"{LOG}/.{name.removeprefix(f'{LOG}/')}.crc"
-    storage.remove([checksums])  # Hadoop compares a file with the checksums beside it
-    storage.put(name, buffer.getvalue(), durable=True)
+    for row in zip(*lists, strict=True):
+        yield {name: value for name, value in zip(names, row, strict=True) if value is not None}
 
 
-class TableLog:
-    """The commits and checkpoints of a table as they are in its log; the numbers of both ascend."""
-
-    def __init__(self, storage: TableStorage) -> None:
-        """List the log of a table; raises OSError if that is not possible."""
-        self._storage = storage
-        self._files = {file.name: file for file in storage.files(LOG)}
-        names = [name.removeprefix(f"{LOG}/") for name in self._files]
-        self._versions = {match[0]: int(match[1]) for name in names if (match := _OF_VERSION.fullmatch(name))}
-        self._others = {match[0]: int(match[1]) for name in names if (match := _OF_OTHERS.fullmatch(name))}
-        numbers = sorted(set(self._versions.values()))
-        self.commits = [number for number in numbers if commit_file(number) in self._files]
-        self.checkpoints = [number for number in numbers if checkpoint_file(number) in self._files]
-
-    def last_checkpoint(self, version: int, written_by_s: float) -> int:
-        """The newest checkpoint of a version up to `version` that was committed by then (seconds since 1970); or 0."""
-        for number in reversed(self.checkpoints):
-            commit = self._files.get(commit_file(number))
-            if number <= version and commit is not None and commit.modified_s <= written_by_s:
-                return number
-        return 0
-
-    def names_before(self, version: int, *, of_others: bool = False) -> list[str]:
-        """The names of the files of earlier versions, ascending; `of_others` with those that only others write."""
-        versions = {**self._others, **self._versions} if of_others else self._versions
-        names = sorted((name for name in versions if versions[name] < version), key=lambda name: (versions[name], name))
-        return [f"{LOG}/{name}" for name in names]
-
-    def paths(self, version: int, *actions: str) -> Iterator[str]:
-        """The data files that a commit names in actions of these kinds, ``add`` or ``remove``, not URL-encoded."""
-        for found in read_commit(self._storage, version):
-            yield from (unquote(found[kind]["path"]) for kind in actions if found.get(kind) is not None)
-
-    def files_at(self, checkpoint: int) -> set[str]:
-        """The data files that a checkpoint has."""
-        with self._storage.parquet(checkpoint_file(checkpoint)) as file:
-            added = file.read(columns=["add.path"])["add"].combine_chunks()
-        return {unquote(path) for path in added.field("path").to_pylist() if path is not None}
-
-    def files_since(self, checkpoint: int, last: int) -> set[str]:
-        """The data files of a checkpoint, and those that later versions, up to `last`, added."""
-        later = (path for number in range(checkpoint + 1, last + 1) for path in self.paths(number, "add"))
-        return self.files_at(checkpoint).union(later)
-
-    def named(self) -> set[str]:
-        """Every data file that the log names: that of each version that can be read, and perhaps more."""
-        first = self.files_at(self.checkpoints[0]) if self.checkpoints else set()
-        return first.union(path for number in self.commits for path in self.paths(number, "add", "remove"))
-
-    def orphans(self, version: int) -> list[FileStatus]:
-        """The orphans of the table, whose present version is `version`; none if the log does not name all files."""
-        first = self.checkpoints[0] + 1 if self.checkpoints else 0
-        is_whole = set(range(first, version + 1)) <= set(self.commits)
-        return orphans(self._storage, self.named()) if is_whole else []
-
-
-def is_below(path: str) -> bool:
-    """Whether a data file that the log names is below the table's root."""
-    return not urlsplit(path).scheme and not path.startswith("/") and ".." not in path.split("/")
+def _plain(value: Any, kind: pa.DataType) -> Any:
+    if value is None:
+        return None
+    if pa.types.is_struct(kind):
+        fields = (kind.field(number) for number in range(kind.num_fields))
+        return {each.name: _plain(value[each.name], each.type) for each in fields if value[each.name] is not None}
+    return dict(value) if pa.types.is_map(kind) else value

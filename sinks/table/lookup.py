@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
+from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -20,10 +22,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from reput.sinks.table.columns import BODY_SCHEMA
-from reput.sinks.table.data_file import KeyProbe
-from reput.sinks.table.file_list import FileList
+from reput.sinks.table.data_file import DataFile, KeyProbe, deleted_rows, logged_time
 from reput.sinks.table.location import TableLocation
-from reput.sinks.table.storage import table_storage
+from reput.sinks.table.log import check_readable, read_snapshot
 from reput.source.arrays import Int64s
 from reput.source.errors import OutputError
 from reput.source.record.message_decoder import MessageId
@@ -183,22 +184,6 @@ class TableAnswer:
     unfiltered: int = 0
 
 
-@dataclass(frozen=True)
-class _ListedFile:
-    """A data file of the table: its name in the log, and the bounds of its columns."""
-
-    name: str
-    bounds: Mapping[str, tuple[Any, Any]]
-
-    def bounds_of(self, column: str) -> tuple[Any, Any]:
-        return self.bounds.get(column, (None, None))
-
-    def first_rank(self, order: _Order) -> float:
-        """No row of the file comes before this in the order."""
-        bound = self.bounds_of(order.column)[order.descending]
-        return -math.inf if bound is None else order.rank(bound) - _ROUNDED_US
-
-
 class TableLookup:
     """Look-ups in the version that the table has when this is made.
 
@@ -213,13 +198,14 @@ class TableLookup:
 
     def __init__(self, root: TableLocation, *, with_body: bool = False) -> None:
         """`with_body` has rows come with their bodies, if the table has them."""
-        self._storage = table_storage(root)
-        self._list = FileList(root)
-        self._columns = [name for name in self._list.column_names if with_body or name not in BODY_SCHEMA.names]
-        if missing := sorted(_COLUMNS - set(self._list.column_names)):
+        snapshot = read_snapshot(root)
+        self._storage = snapshot.storage
+        self._columns = [name for name in snapshot.column_names if with_body or name not in BODY_SCHEMA.names]
+        if missing := sorted(_COLUMNS - set(snapshot.column_names)):
             raise OutputError(f"{root} is no message table, it has no column {missing[0]}", file=root)
-        self._list.check_readable()
-        self._files = list(_listed(self._list.files()))
+        check_readable(snapshot)
+        self._files = list(snapshot.files())
+        self._times = {column["name"] for column in snapshot.columns if str(column["type"]).startswith("timestamp")}
 
     @property
     def has_bodies(self) -> bool:
@@ -262,32 +248,47 @@ class TableLookup:
             physical_offset = row["physical_offset"]
             return order.rank(_number(row[order.column])), -physical_offset if order.descending else physical_offset
 
-        for file in sorted(self._candidates(wanted, key, answer), key=lambda file: file.first_rank(order)):
-            if len(answer.rows) == max_num and rank(answer.rows[-1])[0] < file.first_rank(order):
+        candidates = [(self._first_rank(file, order), file) for file in self._candidates(wanted, key, answer)]
+        for first_rank, file in sorted(candidates, key=itemgetter(0)):
+            if len(answer.rows) == max_num and rank(answer.rows[-1])[0] < first_rank:
                 break
             answer.rows = sorted([*answer.rows, *self._rows(file, wanted, order, max_num, answer)], key=rank)[:max_num]
         return answer
 
-    def _candidates(self, wanted: Wanted, key: str | None, answer: TableAnswer) -> Iterator[_ListedFile]:
+    def _candidates(self, wanted: Wanted, key: str | None, answer: TableAnswer) -> Iterator[DataFile]:
         probe = None if key is None else KeyProbe(key)
         for file in self._files:
-            if not wanted.may_be_between(file.bounds_of):
+            if not wanted.may_be_between(partial(self._bounds, file)):
                 continue
-            may_have = None if probe is None else probe.may_be_in(self._storage, file.name)
+            may_have = None if probe is None else probe.may_be_in(self._storage, file.path)
             if probe is not None and may_have is None:
                 answer.unfiltered += 1
             if may_have is not False:
                 yield file
 
-    def _rows(self, file: _ListedFile, wanted: Wanted, order: _Order, most: int, answer: TableAnswer) -> list[Row]:
-        name = self._storage.name_of(file.name)
+    def _bounds(self, file: DataFile, column: str) -> tuple[Any, Any]:
+        """The bounds of a file's column, times as microseconds since 1970."""
+        least, greatest = file.bounds.columns.get(column, (None, None))
+        return (
+            (_number(logged_time(least)), _number(logged_time(greatest)))
+            if column in self._times
+            else (least, greatest)
+        )
+
+    def _first_rank(self, file: DataFile, order: _Order) -> float:
+        """No row of the file comes before this in the order."""
+        bound = self._bounds(file, order.column)[order.descending]
+        return -math.inf if bound is None else order.rank(bound) - _ROUNDED_US
+
+    def _rows(self, file: DataFile, wanted: Wanted, order: _Order, most: int, answer: TableAnswer) -> list[Row]:
         answer.opened += 1
         try:
-            with self._storage.parquet(name, coerce_int96_timestamp_unit="us") as parquet:
-                rows = _rows_of(parquet, self._columns, wanted, order, most, self._list.kept_rows(name))
+            gone = deleted_rows(self._storage, file.vector)
+            with self._storage.parquet(file.path, coerce_int96_timestamp_unit="us") as parquet:
+                rows = _rows_of(parquet, self._columns, wanted, order, most, gone)
                 return [dict.fromkeys(self._columns) | row for row in rows]
         except (OSError, pa.ArrowException) as error:
-            cause, path = str(error).partition("\n")[0], self._storage.location / name
+            cause, path = str(error).partition("\n")[0], self._storage.location / file.path
             raise OutputError(f"{path}, a file of the table, cannot be read: {cause}", file=path) from error
 
 
@@ -303,29 +304,17 @@ def _number(value: datetime | int | None) -> int | None:
     return (value - _EPOCH) // _MICROSECOND if isinstance(value, datetime) else value
 
 
-def _listed(files: pa.Table) -> Iterator[_ListedFile]:
-    files = _with_times_as_numbers(files)
-    names = files["path"].to_pylist()
-    columns = [name.partition(".")[2] for name in files.column_names if name.startswith("min.")]
-    least = {column: files[f"min.{column}"].to_pylist() for column in columns}
-    greatest = {
-        column: files[f"max.{column}"].to_pylist() for column in columns if f"max.{column}" in files.column_names
-    }
-    for number, name in enumerate(names):
-        yield _ListedFile(name, {column: (least[column][number], greatest[column][number]) for column in greatest})
-
-
 def _rows_of(
     parquet: pq.ParquetFile,
     names: Sequence[str],
     wanted: Wanted,
     order: _Order,
     most: int,
-    kept: npt.NDArray[np.bool_] | None,
+    gone: Int64s,
 ) -> Iterator[Row]:
     """The file's first rows that fit, `most` of them, with those columns of `names` that the file has.
 
-    `kept` says which rows are not deleted; further ones are kept.
+    `gone` are the numbers of rows that were deleted.
     """
     columns = list(dict.fromkeys([*wanted.columns, *order.columns]))
     if not set(columns) <= set(parquet.schema_arrow.names):
@@ -335,10 +324,10 @@ def _rows_of(
     deciding = _with_times_as_numbers(parquet.read_row_groups([number for number, _ in groups], columns=columns))
     fits, begin = wanted.mask(deciding), 0
     ends = np.cumsum([parquet.metadata.row_group(number).num_rows for number, _ in groups], dtype=np.int64)
-    if kept is not None:
+    if len(gone):
         for (_, first_row), end in zip(groups, ends, strict=True):
-            here = kept[first_row : first_row + end - begin]
-            fits[begin : begin + len(here)] &= here
+            here = gone[(first_row <= gone) & (gone < first_row + end - begin)] - first_row
+            fits[begin + here] = False
             begin = end
     found = order.first(deciding, np.flatnonzero(fits), most)
     for (number, _), start, end in zip(groups, np.append(0, ends), ends, strict=False):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -140,6 +140,9 @@ TABLE_FILE_SCHEMA = pa.schema(
     ]
 )
 
+#: Those of its columns that a ``DataFile`` has.
+FILE_COLUMNS = TABLE_FILE_SCHEMA.names[len(RESULT_FIELDS) :]
+
 
 @dataclass(frozen=True)
 class TableFileWriter:
@@ -255,7 +258,8 @@ class RangeFile:
             return row
         # A name is never used again: other brokers share the table, and a committed file stays for ever.
         name = f"part-{file_name(self.start)}-{file_name(self._span.end)}-{uuid.uuid4()}.zstd.parquet"
-        return row | asdict(DataFile.put(self._table, name, data, self._statistics.to_json()))
+        file = DataFile.put(self._table, name, data, self._statistics.to_json())
+        return row | {name: getattr(file, name) for name in FILE_COLUMNS}
 
 
 def _take_rows() -> MessageRows:

@@ -8,7 +8,7 @@ somebody else has committed, ``watch`` checks that the committed rows are still 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeGuard
 
@@ -18,14 +18,13 @@ from reput.sinks.dispatch.batch import in_log_order, last_fingerprint
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import KeepsProgress, ProgressFile, RecordFingerprint, SinkProgress
 from reput.sinks.table.columns import BODY_SCHEMA, COLUMN_COMMENTS, commented
-from reput.sinks.table.commit import Note
-from reput.sinks.table.data_file import BadFile, DataFile, last_row
-from reput.sinks.table.delta_table import DeltaTable
+from reput.sinks.table.data_file import DataFile, last_row
+from reput.sinks.table.delta_table import DeltaTable, Note
 from reput.sinks.table.forgotten_rows import ForgottenRows, forgotten_rows, no_longer_forgotten
+from reput.sinks.table.history import DISPATCHED
 from reput.sinks.table.location import TableLocation
-from reput.sinks.table.log import DISPATCHED, commit_digest, transaction_id
-from reput.sinks.table.message_file import STATISTICS_COLUMNS, TableFileWriter, table_schema
-from reput.sinks.table.snapshot import Snapshot
+from reput.sinks.table.log import Snapshot, commit_digest, transaction_id
+from reput.sinks.table.message_file import FILE_COLUMNS, STATISTICS_COLUMNS, TableFileWriter, table_schema
 from reput.sinks.table.storage import output_errors
 from reput.sinks.table.watch import RowLedger, TableWatch
 from reput.source.errors import SinkError
@@ -59,7 +58,7 @@ class TableBatch:
         """Merge the tasks' rows (``message_file.TABLE_FILE_SCHEMA``); raises SinkError if one is missing."""
         rows = in_log_order(rows)
         files = [
-            DataFile(**{field.name: row[field.name] for field in fields(DataFile)})
+            DataFile(**{name: row[name] for name in FILE_COLUMNS})
             for row in rows.to_pylist()
             if row["path"] is not None
         ]
@@ -167,7 +166,7 @@ class MessageTable(KeepsProgress):
         """The number of the broker's rows in the table."""
         return self._watch.count_at([2**63 - 1]).rows
 
-    def bad_files(self) -> list[BadFile]:
+    def bad_files(self) -> list[DataFile]:
         """The files that may have the broker's rows and cannot be read."""
         return self._watch.bad_files()
 

@@ -10,12 +10,11 @@ import pyarrow as pa
 
 from reput.sinks.quarantine import QuarantinedRange
 from reput.sinks.table.columns import QUARANTINE_COMMENTS, QUARANTINE_SCHEMA, commented
-from reput.sinks.table.commit import Change
 from reput.sinks.table.data_file import DataFile, bad_files, offsets_of
-from reput.sinks.table.delta_table import DeltaTable
+from reput.sinks.table.delta_table import Change, DeltaTable
+from reput.sinks.table.history import TableCommit, commits
 from reput.sinks.table.location import TableLocation, quarantine_table_path
-from reput.sinks.table.log import TableCommit, commits
-from reput.sinks.table.snapshot import Snapshot
+from reput.sinks.table.log import Snapshot
 from reput.sinks.table.storage import output_errors
 
 _log = logging.getLogger("reput")
@@ -52,8 +51,8 @@ class QuarantineTable:
             return
         path, storage = self._delta.path, self._delta.storage
         files = self._delta.files_of(self._broker)
-        bad = {file.name: file for file in bad_files(storage, files)}
-        sound = (file for file in files if storage.name_of(file.path) not in bad)
+        bad = {file.path: problem for file, problem in bad_files(storage, files)}
+        sound = (file for file in files if file.path not in bad)
         with output_errors(f"{path}: cannot read the quarantine's rows", path):
             there = {offset for file in sound for offset in offsets_of(storage, file, self._broker).tolist()}
         missing = [line for line in lines if line.physical_offset < known and line.physical_offset not in there]
@@ -66,7 +65,7 @@ class QuarantineTable:
             elif isinstance(each, TableCommit) and each.removes:
                 taken.append(each)
         why = "; ".join(
-            [*(each.description for each in taken), *(f"{path / file.name} {file.problem}" for file in bad.values())]
+            [*(each.description for each in taken), *(f"{path / name} {problem}" for name, problem in bad.items())]
         )
         if taken and not bad and all(each.is_wanted for each in taken):
             _log.info("%s: %d ranges were removed on purpose (%s); they stay away", path, len(missing), why)
@@ -75,7 +74,7 @@ class QuarantineTable:
 
         def change(snapshot: Snapshot) -> Change:
             every = self._delta.files(snapshot) if bad else ()
-            removed = [file for file in every if storage.name_of(file.path) in bad]
+            removed = [file for file in every if file.path in bad]
             return Change(again, removed, (self._app_id, known), is_next=False)
 
         self._delta.commit(change)

@@ -1,7 +1,7 @@
-"""Replacing one broker's rows of some ranges of the log, in one commit of the table.
+"""Rows that are taken from a table's files: each file that has such rows is replaced by one with its other rows.
 
-Files that hold only such rows are removed. If a file also holds other rows (OPTIMIZE brings brokers and ranges
-together), these are written to a new file.
+``RestOfFiles`` does that for whoever takes rows: those that have expired (``upkeep``), are forgotten (``forget``), or
+are made again by the log (``RowReplacement``). Files that hold only such rows are just removed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import uuid
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
@@ -20,16 +20,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql.types import TimestampType
 
-from reput.sinks.table.commit import Change
-from reput.sinks.table.data_file import BadFile, DataFile, LoggedAdd, live_numbers
-from reput.sinks.table.delta_table import DeltaTable
+from reput.sinks.table.data_file import DataFile, live_numbers, rows_at
+from reput.sinks.table.delta_table import Change, DeltaTable
+from reput.sinks.table.log import Snapshot
 from reput.sinks.table.message_file import FileStatistics
-from reput.sinks.table.snapshot import Snapshot
 from reput.sinks.table.storage import output_errors
 from reput.source.arrays import Bools
 
 _log = logging.getLogger("reput")
-_ROWS_A_BATCH = 128 * 1024
 
 
 class LogRanges:
@@ -72,14 +70,14 @@ class RowReplacement:
         broker: str,
         ranges: LogRanges,
         files: Sequence[DataFile],
-        bad: Sequence[BadFile] = (),
+        bad: Sequence[DataFile] = (),
     ) -> None:
         """`bad` are files that are removed with all their rows, since they cannot be read."""
         self._table = table
         self._broker = broker
         self._ranges = ranges
         self._files = files
-        self._bad = {file.name for file in bad}
+        self._bad = {file.path for file in bad}
         self._rests = RestOfFiles(table, self._replaced)
 
     def commit(self, app_id: str, end_offset: int) -> int:
@@ -92,7 +90,7 @@ class RowReplacement:
     def _change(self, snapshot: Snapshot, app_id: str, end_offset: int) -> Change:
         removed, added = [], list(self._files)
         for file in self._table.files_between(snapshot, *self._searched):
-            if self._table.storage.name_of(file.path) in self._bad:
+            if file.path in self._bad:
                 removed.append(file)
                 continue
             bounds = file.bounds
@@ -114,15 +112,14 @@ class RowReplacement:
             return -(2**63), 2**63 - 1
         return self._ranges.hull if self._ranges.ranges else (0, 0)
 
-    def _rest_of(self, file: LoggedAdd) -> tuple[bool, DataFile | None]:
+    def _rest_of(self, file: DataFile) -> tuple[bool, DataFile | None]:
         """Whether the file has rows to replace, and a new file with its other rows, None without any."""
-        name = self._table.storage.name_of(file.path)
-        there = self._table.storage.status(name)
+        there = self._table.storage.status(file.path)
         if there is not None and there.size_bytes == file.size_bytes:
             rest = self._rests.of(file)
             return rest.taken > 0, rest.file
         text = "%s cannot be read: with it %s rows are gone, of other brokers, too, if it had such"
-        _log.warning(text, self._table.path / name, file.bounds.rows)
+        _log.warning(text, self._table.path / file.path, file.bounds.rows)
         return True, None
 
     def _replaced(self, rows: pa.RecordBatch) -> Bools:
@@ -157,7 +154,17 @@ class RestOfFiles:
         # A rest that was written is still good when another writer was first and the commit is made again.
         self._known: dict[tuple[str, object], Rest] = {}
 
-    def of(self, file: LoggedAdd, *, always: bool = False) -> Rest:
+    def of_all(self, files: Iterable[DataFile], *, always: bool = False) -> tuple[dict[DataFile, int], list[DataFile]]:
+        """Those of the table's files that have rows to take, with how many, and their rests; the rest as in `of`."""
+        removed, added = dict[DataFile, int](), list[DataFile]()
+        for file in files:
+            rest = self.of(file, always=always)
+            if rest.taken or always:
+                removed[file] = rest.taken
+                added += [] if rest.file is None else [rest.file]
+        return removed, added
+
+    def of(self, file: DataFile, *, always: bool = False) -> Rest:
         """The rest of a file of the table; it is written if rows are taken, or `always`.
 
         Raises
@@ -166,10 +173,10 @@ class RestOfFiles:
             The file cannot be read, or its rest not be written.
         """
         if file.key not in self._known:
-            name, path = self._table.storage.name_of(file.path), self._table.path
-            with output_errors(f"cannot read the deletion vector of {path / name}", path / name):
+            path = self._table.path / file.path
+            with output_errors(f"cannot read the deletion vector of {path}", path):
                 live = live_numbers(self._table.storage, file)
-            self._known[file.key] = self.write(name, live, always=always)
+            self._known[file.key] = self.write(file.path, live, always=always)
         return self._known[file.key]
 
     def write(self, source: str, live: npt.NDArray[np.int64] | None, *, always: bool = False) -> Rest:
@@ -197,17 +204,10 @@ class RestOfFiles:
     def _batches(self, name: str, live: npt.NDArray[np.int64] | None) -> Iterator[tuple[pa.RecordBatch, Bools]]:
         """The live rows of a file in batches, and which of them are taken."""
         times = [field.name for field in self._table.schema if isinstance(field.dataType, TimestampType)]
-        begin = 0
-        with self._table.storage.parquet(name, coerce_int96_timestamp_unit="us") as file:
-            for batch in file.iter_batches(_ROWS_A_BATCH):
-                rows = _with_utc(batch, times)
-                end = begin + batch.num_rows
-                if live is not None:
-                    here = live[np.searchsorted(live, begin) : np.searchsorted(live, end)] - begin
-                    rows = rows.take(pa.array(here))
-                begin = end
-                if rows.num_rows:
-                    yield rows, self._taken(rows)
+        for batch in rows_at(self._table.storage, name, live):
+            rows = _with_utc(batch, times)
+            if rows.num_rows:
+                yield rows, self._taken(rows)
 
 
 def _with_utc(batch: pa.RecordBatch, times: Sequence[str]) -> pa.RecordBatch:

@@ -1,7 +1,8 @@
 """The files of one Delta table, by their names relative to the table's root: bytes in, bytes out.
 
 A name has ``/`` between its parts. A data file that is elsewhere, as those of a shallow clone are, has its whole
-location as its name, and can only be read. `TableStorage` says what a table asks of the place where it is.
+location as its name, and can only be read. `TableStorage` says in ten methods what a table asks of the place where it
+is; whatever else is asked of it is made of these, once.
 
 On a disk a file gets its name only when it is whole, and the reputs of one machine commit in turn. On S3, Arrow reads,
 writes, lists and removes, and boto3 puts what must be absent. An object is there whole, durably and at once, or not at
@@ -22,20 +23,20 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.file_system import now_for_ages
-from reput.sinks.table.location import S3Location, TableLocation, file_path, table_away
+from reput.sinks.table.location import S3Location, TableLocation, table_away
 from reput.source.errors import OutputError, ReputError, output_error_of
 from reput.source.printable import printable
 
@@ -90,23 +91,9 @@ class TableStorage(ABC):
     def open(self, name: str) -> Any:
         """A file as Arrow's ``NativeFile``, to be closed; raises FileNotFoundError, or another OSError."""
 
-    @contextmanager
-    def parquet(self, name: str, **options: Any) -> Iterator[pq.ParquetFile]:
-        """A Parquet file, open meanwhile; raises OSError, or pa.ArrowException for one that is none."""
-        with self.open(name) as file, pq.ParquetFile(file, **options) as parquet:
-            yield parquet
-
     @abstractmethod
-    def status(self, name: str) -> FileStatus | None:
-        """What is known of a file without opening it; None if it is missing; raises OSError."""
-
     def statuses(self, names: Sequence[str]) -> list[FileStatus | None]:
-        """`status` of each of the names."""
-        return [self.status(name) for name in names]
-
-    @abstractmethod
-    def identity(self, name: str) -> tuple[object, ...]:
-        """What distinguishes a file from others of its name; () if it is missing; raises OSError."""
+        """What is known of files without opening them; None for a missing one; raises OSError."""
 
     @abstractmethod
     def files(self, below: str = "", *, deep: bool = False) -> list[FileStatus]:
@@ -149,14 +136,6 @@ class TableStorage(ABC):
         """Make files durable that any process has put in place; raises OutputError, also for a missing one."""
 
     @abstractmethod
-    def sync_log(self, *names: str) -> None:
-        """Make files of the log durable that a library wrote, those that are there; raises OutputError."""
-
-    @abstractmethod
-    def sync_new_table(self) -> None:
-        """Make a table durable that was just made; raises OutputError."""
-
-    @abstractmethod
     def remove(self, names: Iterable[str], *, durable: bool = False) -> None:
         """Remove files, in this order; missing ones are passed over; raises OutputError.
 
@@ -164,28 +143,24 @@ class TableStorage(ABC):
         """
 
     @abstractmethod
-    def remove_left_over(self) -> None:
-        """Remove what dead processes left of their commits."""
+    def check(self, *, removes: bool = False) -> None:
+        """Try whether `put_if_absent` keeps its promise there, and with `removes`, if nobody can read what is removed.
 
-    @abstractmethod
-    def check_commits(self) -> None:
-        """Try whether `put_if_absent` keeps its promise there; raises OutputError if it cannot."""
+        Raises
+        ------
+        OutputError
+            It does not, or somebody may.
+        """
 
-    @abstractmethod
-    def check_removal(self) -> None:
-        """Check that nobody can read what is removed; raises OutputError if somebody may."""
+    def status(self, name: str) -> FileStatus | None:
+        """What is known of a file; None if it is missing; raises OSError."""
+        return self.statuses([name])[0]
 
-    @abstractmethod
-    def commit_turn(self, seconds: float) -> AbstractContextManager[bool]:
-        """Wait at most `seconds` until no other reput of this machine commits; raises OSError."""
-
-    @abstractmethod
-    def name_of(self, logged: str) -> str:
-        """The name of a data file by its URL-encoded name in the table's log, or by a URI."""
-
-    def for_commits(self) -> TableStorage:
-        """The same of a table that is there: nothing is put where its log is missing, as on an unmounted disk."""
-        return self
+    @contextmanager
+    def parquet(self, name: str, **options: Any) -> Iterator[pq.ParquetFile]:
+        """A Parquet file, open meanwhile; raises OSError, or pa.ArrowException for one that is none."""
+        with self.open(name) as file, pq.ParquetFile(file, **options) as parquet:
+            yield parquet
 
 
 class LocalStorage(TableStorage):
@@ -197,13 +172,10 @@ class LocalStorage(TableStorage):
     def __init__(self, root: Path, *, has_log: bool = False) -> None:
         """`has_log` says that a table is there: without its log nothing is put, for its disk may be unmounted."""
         self._has_log = has_log
+        self._has_committed = False
         self.location: Path = root
         self.uri = root.resolve().as_uri()
         self.deltalake_options = {}
-
-    def for_commits(self) -> LocalStorage:
-        """It puts files only where the table's log is."""
-        return LocalStorage(self.location, has_log=True)
 
     def _check_log(self) -> None:
         if self._has_log and not (self.location / LOG).is_dir():
@@ -217,19 +189,16 @@ class LocalStorage(TableStorage):
         """Open a file as Arrow's ``OSFile``; raises FileNotFoundError, or another OSError."""
         return pa.OSFile(str(self.location / name))
 
-    def status(self, name: str) -> FileStatus | None:
-        """Look at a file, or at what a link leads to; None if it is missing; raises OSError."""
-        with suppress(*_MISSING):
-            status = (self.location / name).stat()
-            return FileStatus(name, status.st_size, status.st_mtime_ns / 1e9)
-        return None
-
-    def identity(self, name: str) -> tuple[object, ...]:
-        """Inode, time and size of a file; () if it is missing; raises OSError."""
-        with suppress(*_MISSING):
-            status = (self.location / name).stat()
-            return status.st_ino, status.st_mtime_ns, status.st_size
-        return ()
+    def statuses(self, names: Sequence[str]) -> list[FileStatus | None]:
+        """Look at files, or at what links lead to; None for a missing one; raises OSError."""
+        found: list[FileStatus | None] = []
+        for name in names:
+            try:
+                status = os.stat(self.location / name)
+                found.append(FileStatus(name, status.st_size, status.st_mtime_ns / 1e9))
+            except _MISSING:
+                found.append(None)
+        return found
 
     def files(self, below: str = "", *, deep: bool = False) -> list[FileStatus]:
         """List a directory, with `deep` all below it; links are not followed; raises OSError."""
@@ -268,6 +237,9 @@ class LocalStorage(TableStorage):
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
         """Write a file under another name, then give it its own by ``link(2)``; raises OSError."""
+        if not self._has_committed:
+            self._remove_left_over()
+            self._has_committed = True
         path = self.location / name
         temporary = path.with_name(f".{path.name}.{_MARK}{uuid.uuid4()}.tmp")
         try:
@@ -293,16 +265,6 @@ class LocalStorage(TableStorage):
         """Sync files and their directories; raises OutputError."""
         DurableFiles(self.location).make_durable(tuple(name.split("/")) for name in names)
 
-    def sync_log(self, *names: str) -> None:
-        """Sync files of the log: deltalake does not, and a torn log makes the table unreadable."""
-        log = self.location / LOG
-        _sync_existing(*(log / part for name in names for part in (name, f".{name}.crc")), log)
-
-    def sync_new_table(self) -> None:
-        """Sync the log of a new table, and the directories above it; raises OutputError."""
-        log = self.location / LOG
-        _sync_existing(*log.iterdir(), log, self.location, self.location.parent)
-
     def remove(self, names: Iterable[str], *, durable: bool = False) -> None:
         """Remove files in this order, and with `durable` sync their directories; raises OutputError."""
         files = DurableFiles(self.location)
@@ -311,36 +273,21 @@ class LocalStorage(TableStorage):
         if durable:
             files.sync()
 
-    def remove_left_over(self) -> None:
+    def _remove_left_over(self) -> None:
         """Remove temporary files of commits and checksums that are older than an hour."""
         for path in (self.location / LOG).glob(".*.tmp"):
             with suppress(OSError):
                 if is_left_over(path.name) and now_for_ages() - path.stat().st_mtime > _LEFT_OVER_SECONDS:
                     path.unlink()
 
-    def check_commits(self) -> None:
-        """Do nothing: each file system refuses a name that is taken."""
-
-    def check_removal(self) -> None:
-        """Do nothing: a removed file is gone."""
-
-    def commit_turn(self, seconds: float) -> AbstractContextManager[bool]:
-        """Wait for the lock of the log's directory, at most `seconds`; raises OSError."""
-        return turn(self.location / LOG, seconds)
-
-    def name_of(self, logged: str) -> str:
-        """The path below the root, or the whole path of a file elsewhere."""
-        path = file_path(self.location, logged)
-        for root in (self.location, self.location.resolve()):
-            if path.is_relative_to(root):
-                return str(path.relative_to(root))
-        return str(path)
+    def check(self, *, removes: bool = False) -> None:
+        """Do nothing: each file system refuses a name that is taken, and a removed file is gone."""
 
 
-def table_storage(location: TableLocation) -> TableStorage:
-    """The files of the table at a location; nothing is looked at."""
+def table_storage(location: TableLocation, *, has_log: bool = False) -> TableStorage:
+    """The files of the table at a location; nothing is looked at. `has_log` as in `LocalStorage`."""
     if isinstance(location, Path):
-        return LocalStorage(location)
+        return LocalStorage(location, has_log=has_log)
     return S3Storage(location)
 
 
@@ -357,13 +304,11 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _sync_existing(*paths: Path) -> None:
+def sync_directories(*paths: Path) -> None:
+    """Make the names in directories durable; raises OutputError."""
     for path in paths:
-        try:
-            with suppress(FileNotFoundError):
-                _sync(path)
-        except OSError as error:
-            raise output_error_of(error)(f"cannot sync {path}: {error.strerror}", file=path) from error
+        with output_errors(f"cannot sync {path}", path):
+            _sync(path)
 
 
 @contextmanager
@@ -600,7 +545,7 @@ _MEANINGS = (
         "{place} refuses the credentials, or they do not allow this",
     ),
 )
-# The servers and buckets that were tried, see `check_commits`.
+# The servers and buckets that were tried, see `S3Storage.check`.
 _tried: set[tuple[S3Place, str]] = set()
 
 
@@ -626,8 +571,13 @@ class S3Storage(TableStorage):
     def __reduce__(self) -> tuple[Any, ...]:
         return S3Storage, (self.location, self._place)
 
-    def check_commits(self) -> None:
-        """Put a name twice: raises OutputError unless the second put is refused."""
+    def check(self, *, removes: bool = False) -> None:
+        """Put a name twice, of which the second put must be refused; `removes` wants a bucket without versions."""
+        self._check_commits()
+        if removes:
+            self._check_removal()
+
+    def _check_commits(self) -> None:
         if (self._place, self.location.bucket) in _tried:
             return
         name = f"{LOG}/{PROBE}{uuid.uuid4()}"
@@ -648,7 +598,7 @@ class S3Storage(TableStorage):
             )
         _tried.add((self._place, self.location.bucket))
 
-    def check_removal(self) -> None:
+    def _check_removal(self) -> None:
         """Raise OutputError if the bucket keeps versions of what is removed, or does not tell."""
         bucket = self.location.bucket
         try:
@@ -682,8 +632,7 @@ class S3Storage(TableStorage):
         files = [form.make_fragment(self._at(name), self._files) for name in names]
         return arrow.FileSystemDataset(files, schema, form, self._files)
 
-    def status(self, name: str) -> FileStatus | None:
-        """Ask for size and time of an object; None if it is missing; raises OSError."""
+    def _status(self, name: str) -> FileStatus | None:
         with self._errors():
             info = self._files.get_file_info([self._at(name)])[0]
         return FileStatus(name, info.size, info.mtime_ns / 1e9) if info.is_file else None
@@ -691,18 +640,11 @@ class S3Storage(TableStorage):
     def statuses(self, names: Sequence[str]) -> list[FileStatus | None]:
         """Ask for some objects at once, or list the table for many; None for a missing one; raises OSError."""
         if len(names) <= _STATUSES_MAX:
-            return self._at_once(self.status, names)
+            return self._at_once(self._status, names)
         listed = {file.name: file for file in self.files(deep=True)}
         elsewhere = [name for name in names if urlsplit(name).scheme]
-        listed |= {file.name: file for file in self._at_once(self.status, elsewhere) if file is not None}
+        listed |= {file.name: file for file in self._at_once(self._status, elsewhere) if file is not None}
         return [listed.get(name) for name in names]
-
-    def identity(self, name: str) -> tuple[object, ...]:
-        """ETag, time and size of an object; () if it is missing; raises OSError."""
-        with suppress(FileNotFoundError), self.open(name) as file:
-            known = dict(file.metadata() or {})
-            return known.get("ETag"), known.get("Last-Modified"), file.size()
-        return ()
 
     def files(self, below: str = "", *, deep: bool = False) -> list[FileStatus]:
         """List the objects below a prefix; raises OSError, also if the bucket is missing."""
@@ -738,7 +680,7 @@ class S3Storage(TableStorage):
 
         True also if the same bytes are there: a client repeats a put whose answer is lost.
         """
-        self.check_commits()
+        self._check_commits()
         return self._put(name, data)
 
     def _put(self, name: str, data: bytes) -> bool:
@@ -759,15 +701,6 @@ class S3Storage(TableStorage):
     def make_durable(self, names: Iterable[str]) -> None:
         """Do nothing: an object is durable."""
 
-    def sync_log(self, *names: str) -> None:
-        """Do nothing: an object is durable."""
-
-    def sync_new_table(self) -> None:
-        """Do nothing: an object is durable."""
-
-    def remove_left_over(self) -> None:
-        """Do nothing: an object is there only whole."""
-
     def remove(self, names: Iterable[str], *, durable: bool = False) -> None:  # noqa: ARG002  it always is
         """Remove objects in this order, some at a time; raises OutputError."""
         left = iter(names)
@@ -781,17 +714,6 @@ class S3Storage(TableStorage):
         except OSError as error:
             kind = output_error_of(error)
             raise kind(f"cannot remove {self.location / name}: {error}", file=self.location / name) from error
-
-    def commit_turn(self, seconds: float) -> AbstractContextManager[bool]:  # noqa: ARG002
-        """Nobody waits: a put that must be absent decides who is first."""
-        return nullcontext(True)
-
-    def name_of(self, logged: str) -> str:
-        """The key below the table's, or the whole location of an object elsewhere."""
-        for front in (f"s3a://{self._root}/", f"s3://{self._root}/"):
-            if logged.startswith(front):
-                return unquote(logged[len(front) :])
-        return unquote(logged)
 
     @property
     def _files(self) -> Any:

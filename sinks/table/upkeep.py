@@ -1,9 +1,13 @@
-"""Keeping a message table tidy while it grows: one broker's files are merged and get key filters, the log is cut.
+"""Keeping a message table tidy while it grows: files are merged, old rows are taken away, the log is cut.
 
 A file of a micro-batch has the rows of a few seconds in the order of the log. Files that follow each other there are
 merged again and again, eight and more at a time, until they have `TARGET_BYTES` or `TARGET_ROWS`. A merged file is
 sorted by topic, and by physical offset within a topic: readers that want a topic, an hour or an offset open few files,
 and of these few row groups. Files are merged with files of the same day only, so that old days can be removed as files.
+
+Rows that have expired by ``tableRetention`` are taken away, a few files at a time, one commit for these. A file is
+opened only when one of its rows may have expired, and then it is known when the next one will. Older versions of the
+table have the rows as long as they can be read.
 
 All of it happens between two commits of the broker's messages, by the thread that makes them, a bounded piece at a
 time; only the files of a merge may be written by another thread meanwhile. It may be interrupted anywhere: a merge is
@@ -16,23 +20,23 @@ import logging
 import math
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from reput.sinks.table.commit import Note
-from reput.sinks.table.data_file import _MERGED, OWN_DATA_FILE, DataFile, KeyFilterWriter, StoredFile, remove_data_files
-from reput.sinks.table.delta_table import DeltaTable
-from reput.sinks.table.expiry import Expired, TableExpiry
-from reput.sinks.table.file_list import FileList
-from reput.sinks.table.log import LOG_KEPT, clean_log
+from reput.sinks.table.cleaning import LOG_KEPT, clean_log, is_below
+from reput.sinks.table.data_file import MERGED, DataFile, KeyFilterWriter, remove_data_files
+from reput.sinks.table.delta_table import Change, DeltaTable, Note
+from reput.sinks.table.history import EXPIRED
+from reput.sinks.table.log import Snapshot
 from reput.sinks.table.message_file import (
     DELTA_COLUMNS,
     DICTIONARY_NUMBERS,
@@ -41,11 +45,174 @@ from reput.sinks.table.message_file import (
     FileStatistics,
     columns_with_bounds,
 )
-from reput.sinks.table.retention import ALL_FOREVER, RowRetention
+from reput.sinks.table.replace import RestOfFiles
+from reput.sinks.table.retention import ALL_FOREVER, NEVER_MS, NO_TIME, ExpiryLimits, RowRetention, expiry_ms
 from reput.sinks.table.storage import TableStorage
+from reput.source.arrays import Bools, Int64s
 from reput.source.errors import MayPassError, OutputError, ReputError, TransientError
 from reput.source.log.store_layout import file_name
 from reput.source.printable import printable
+
+_log = logging.getLogger("reput")
+# ----------------------------------------------------------------------------------------------------------------------
+# Which rows of a data file have expired by ``tableRetention``, and when the next one will.
+
+_ROWS_LOOKED_AT = 128 * 1024
+_COLUMNS = ("broker", "topic", "store_time")
+
+
+@dataclass
+class Expired:
+    """Rows that have expired, and the number of files that had them."""
+
+    rows: int = 0
+    files: int = 0
+
+
+@dataclass(frozen=True)
+class FileExpiry:
+    """How many rows of a file have expired, and when the first of all does, or did, in milliseconds since 1970."""
+
+    rows: int
+    first_ms: int
+
+
+@dataclass(frozen=True)
+class ExpiredRows:
+    """The rows of `broker` that have expired by `limits`."""
+
+    broker: str
+    limits: ExpiryLimits
+
+    def mask(self, rows: pa.RecordBatch) -> Bools:
+        """Which of the rows have expired."""
+        codes, topics = _numbered(rows)
+        return self._is_ours(rows) & self.limits.mask(codes, topics, _store_times_ms(rows))
+
+    def look_into(self, storage: TableStorage, name: str) -> FileExpiry:
+        """Look into a data file, also at rows that a deletion vector takes away.
+
+        Raises
+        ------
+        OSError, LookupError, pa.ArrowException
+            The file cannot be read.
+        """
+        expired, first_ms = 0, NEVER_MS
+        with storage.parquet(name, coerce_int96_timestamp_unit="us") as file:
+            for rows in file.iter_batches(_ROWS_LOOKED_AT, columns=list(_COLUMNS)):
+                codes, topics = _numbered(rows)
+                times = _store_times_ms(rows)
+                counted = self._is_ours(rows) & (times != NO_TIME)
+                expired += int(np.count_nonzero(counted & self.limits.mask(codes, topics, times)))
+                least = np.full(len(topics) + 1, NEVER_MS, np.int64)  # the last is that of rows without a topic
+                np.minimum.at(least, codes[counted], times[counted])
+                oldest = dict(zip(topics, least.tolist(), strict=False))
+                there = {topic: time_ms for topic, time_ms in oldest.items() if time_ms < NEVER_MS}
+                first_ms = min(first_ms, self.limits.first_expiry_ms(there))
+        return FileExpiry(expired, first_ms)
+
+    def _is_ours(self, rows: pa.RecordBatch) -> Bools:
+        ours = pc.fill_null(pc.equal(rows["broker"], self.broker), fill_value=False)
+        found: Bools = ours.to_numpy(zero_copy_only=False)
+        return found
+
+
+def _numbered(rows: pa.RecordBatch) -> tuple[Int64s, list[str]]:
+    """A number for each row's topic, -1 for a row without one, and the topics by number."""
+    topics = rows["topic"]
+    if not pa.types.is_dictionary(topics.type):
+        topics = topics.dictionary_encode()
+    codes: Int64s = pc.fill_null(topics.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
+    return codes, topics.dictionary.to_pylist()
+
+
+def _store_times_ms(rows: pa.RecordBatch) -> Int64s:
+    micros = rows["store_time"].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+    times: Int64s = pc.fill_null(micros, NO_TIME).to_numpy(zero_copy_only=False)
+    return np.where(times == NO_TIME, times, times // 1000)
+
+
+# With more files, more is lost if the commit fails: what stays of them is written before it.
+_FILES_A_COMMIT = 16
+
+
+class _NothingExpiredError(Exception):
+    """None of the files has an expired row."""
+
+
+class TableExpiry:
+    """Takes expired rows of one broker away, from the files that it is told of."""
+
+    def __init__(self, table: DeltaTable, broker: str, retention: RowRetention) -> None:
+        self._table = table
+        self._broker = broker
+        self._retention = retention
+        # The files that may have rows of the broker, by path, and when a row of each may have expired (ms since 1970).
+        self._files: dict[str, DataFile] = {}
+        self._due_ms: dict[str, int] = {}
+
+    def look_at(self, files: Iterable[DataFile]) -> None:
+        """Take in the files of the table's present version; a new one may have rows that have expired."""
+        if (days := self._retention.days_min) is None:
+            return
+        self._files = {file.path: file for file in files if file.bounds.may_hold(self._broker)}
+        known, self._due_ms = self._due_ms, {}
+        for path, file in self._files.items():
+            first_time = file.bounds.store_times[0]
+            first_ms = 0 if first_time is None else int(first_time.timestamp() * 1000)
+            self._due_ms[path] = known.get(path, expiry_ms(first_ms, days))
+
+    def step(self, until: float | None = None) -> Expired:
+        """Take the expired rows from some files in one commit; returns no rows if there was nothing to commit.
+
+        After `until`, by the monotonic clock, no further file is opened.
+
+        Raises
+        ------
+        ReputError
+            The table cannot be written, or not by reput.
+        pa.ArrowException, OSError, LookupError
+            A file cannot be read.
+        """
+        limits = self._retention.limits(time.time())
+        rows, wanted = ExpiredRows(self._broker, limits), dict[str, DataFile]()
+        for path, file in self._files.items():
+            if self._due_ms[path] > limits.today_ms:
+                continue
+            self._due_ms[path] = rows.look_into(self._table.storage, path).first_ms
+            if self._due_ms[path] <= limits.today_ms:
+                wanted[path] = file
+            if len(wanted) == _FILES_A_COMMIT or (until is not None and time.monotonic() >= until):
+                break
+        return self._take(wanted, rows) if wanted else Expired()
+
+    def _take(self, files: Mapping[str, DataFile], rows: ExpiredRows) -> Expired:
+        rests = RestOfFiles(self._table, rows.mask)
+        done = Expired()
+
+        def change(snapshot: Snapshot) -> Change:
+            removed, added = rests.of_all(file for file in self._table.files(snapshot) if file.path in files)
+            if not removed:
+                raise _NothingExpiredError
+            done.rows, done.files = sum(removed.values()), len(removed)
+            return Change(added, [*removed], None, note=self._note(removed), deleted=done.rows)
+
+        try:
+            self._table.commit(change)
+        except _NothingExpiredError:  # deletion vectors have taken them, or others the files
+            for path in files:
+                self._due_ms[path] = NEVER_MS
+        return done
+
+    def _note(self, removed: Mapping[DataFile, int]) -> dict[str, Any]:
+        taken = [(file.bounds.least, file.bounds.greatest, count) for file, count in removed.items()]
+        note: dict[str, Any] = {"broker": self._broker, "what": EXPIRED, "retention": str(self._retention)}
+        known = [(least, greatest) for least, greatest, _ in taken if least is not None and greatest is not None]
+        if len(known) < len(taken):
+            return note
+        start, end = min(least for least, _ in known), max(greatest for _, greatest in known) + 1
+        return note | {"start": start, "end": end, "taken": taken}
+
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Fewer and larger files from a table's small ones, with rows of a topic together.
@@ -67,13 +234,13 @@ _FALSE_POSITIVES = 0.01
 _ROWS_A_WRITE = 16 * 1024
 
 
-def next_merge(files: Sequence[StoredFile]) -> list[StoredFile]:
+def next_merge(files: Sequence[DataFile]) -> list[DataFile]:
     """The files to be merged next, consecutive in the log; none if the table is tidy.
 
     The smallest first, since these are the most; of a day that is over, whatever is left.
     """
-    ordered = sorted(files, key=lambda file: file.least)
-    days = [list(each) for _, each in groupby(ordered, lambda file: file.day)]
+    ordered = sorted(files, key=_least)
+    days = [list(each) for _, each in groupby(ordered, lambda file: file.days)]
     for day in days[:-1]:
         for run in _runs(day, math.inf):
             if len(merged := _fitting(run)) > 1:
@@ -86,21 +253,26 @@ def next_merge(files: Sequence[StoredFile]) -> list[StoredFile]:
     return []
 
 
-def _level(file: StoredFile) -> int:
+def _least(file: DataFile) -> int:
+    assert file.bounds.least is not None  # of a file that reput wrote
+    return file.bounds.least
+
+
+def _level(file: DataFile) -> int:
     """Which files it is merged with."""
     return math.floor(math.log(max(file.share, 1e-9), _MERGED_MIN))
 
 
-def _runs(files: Sequence[StoredFile], level_max: float) -> Iterator[list[StoredFile]]:
+def _runs(files: Sequence[DataFile], level_max: float) -> Iterator[list[DataFile]]:
     """The consecutive files that are neither large nor above a level."""
     for is_small, run in groupby(files, lambda file: not file.is_large and _level(file) <= level_max):
         if is_small:
             yield list(run)
 
 
-def _fitting(run: Sequence[StoredFile]) -> list[StoredFile]:
+def _fitting(run: Sequence[DataFile]) -> list[DataFile]:
     """The first files of the run that make a file of the target size together."""
-    fitting: list[StoredFile] = []
+    fitting: list[DataFile] = []
     share = 0.0
     for file in run[:_MERGED_MAX]:
         if fitting and share + file.share > 1:
@@ -110,16 +282,16 @@ def _fitting(run: Sequence[StoredFile]) -> list[StoredFile]:
     return fitting
 
 
-def next_unsorted(files: Sequence[StoredFile]) -> list[StoredFile]:
+def next_unsorted(files: Sequence[DataFile]) -> list[DataFile]:
     """The oldest file that is large enough and in the order of the log, as a batch far behind writes them, or none."""
     wanted = [file for file in files if file.is_large and not file.is_sorted]
-    return sorted(wanted, key=lambda file: file.least)[:1]
+    return sorted(wanted, key=_least)[:1]
 
 
 class Merge:
     """Merges `files` of a table into files that are sorted; nothing of the table's log is changed."""
 
-    def __init__(self, storage: TableStorage, files: Sequence[StoredFile]) -> None:
+    def __init__(self, storage: TableStorage, files: Sequence[DataFile]) -> None:
         self._storage = storage
         self._filters = KeyFilterWriter(storage)
         self.files = tuple(files)
@@ -159,7 +331,7 @@ class Merge:
             writer.write_table(rows, row_group_size=_ROWS_A_GROUP)
         statistics.add(rows)
         least, greatest = pc.min_max(rows["physical_offset"]).as_py().values()
-        name = f"{_MERGED}{file_name(least)}-{file_name(greatest)}-{uuid.uuid4()}.zstd.parquet"
+        name = f"{MERGED}{file_name(least)}-{file_name(greatest)}-{uuid.uuid4()}.zstd.parquet"
         file = DataFile.put(self._storage, name, buffer.getvalue(), statistics.to_json())
         self._filters.write(name, rows)
         return file
@@ -212,12 +384,7 @@ def _parquet_writer(buffer: pa.BufferOutputStream, schema: pa.Schema) -> pq.Parq
 # ----------------------------------------------------------------------------------------------------------------------
 # Keeping a message table tidy while it grows: one broker's files are merged and get key filters, the log is cut.
 
-_log = logging.getLogger("reput")
 
-_FILE = (
-    *("path", "size_bytes", "num_records"),
-    *("min.physical_offset", "max.physical_offset", "min.store_time", "max.store_time"),
-)
 _ROW_IDS = "delta.enableRowTracking"
 # How many commits come between two looks at the log's directory.
 CLEANED_EVERY = 100
@@ -245,7 +412,7 @@ class UpkeepDone:
 class _Begun:
     """A merge whose files are written by another thread, and that is not committed yet."""
 
-    files: Sequence[StoredFile]
+    files: Sequence[DataFile]
     merged: Future[list[DataFile]]
 
 
@@ -260,13 +427,12 @@ class TableUpkeep:
         self._expiry = TableExpiry(table, broker, retention)
         self._broker = broker
         self._versions_kept = versions_kept
-        self._list: FileList | None = None
-        # By path; None for what is left as it is.
-        self._known: dict[str, StoredFile | None] = {}
-        # The files of the present version that may lack their key filter.
+        # The files of the present version by path, once they were listed; None for what is left as it is.
+        self._known: dict[str, DataFile | None] | None = None
+        # Those that may lack their key filter.
         self._unfiltered: list[str] = []
         self._filters = KeyFilterWriter(table.storage)
-        self._configuration: dict[str, str] = {}
+        self._properties: dict[str, str] = {}
         self._cleaned_at = -1
         self._begun: _Begun | None = None
         self._refused = False
@@ -302,11 +468,11 @@ class TableUpkeep:
             # `reput table forget` may have removed the file; if the log still names it the next time, it was lost.
             if self._missed_file:
                 self._refuse(self._lost_file_error() or error)
-            self._list, self._missed_file = None, True
+            self._missed_file = True
         except (ReputError, pa.ArrowException, OSError, ValueError, LookupError) as error:
             self._refuse(error)
         done.refused = self._refused
-        if self._list is not None:
+        if self._known is not None:
             files = [file for file in self._known.values() if file is not None]
             done.files, done.small_files = len(files), sum(not file.is_large for file in files)
         return done
@@ -361,7 +527,7 @@ class TableUpkeep:
     def _lost_file_error(self) -> OutputError | None:
         """What to say of the first file of the version seen last that is not on the disk; None if all are."""
         storage = self._table.storage
-        names = [storage.name_of(path) for path in self._known]
+        names = list(self._known or ())
         found = zip(names, storage.statuses(names), strict=True)
         name = next((name for name, there in found if there is None), None)
         if name is None:
@@ -373,43 +539,31 @@ class TableUpkeep:
             file=gone,
         )
 
-    def _next(self, *, sorts: bool) -> list[StoredFile]:
+    def _next(self, *, sorts: bool) -> list[DataFile]:
         files = self._files()
         return next_merge(files) or (next_unsorted(files) if sorts else [])
 
-    def _files(self) -> list[StoredFile]:
+    def _files(self) -> list[DataFile]:
         """The files of the present version that have rows of the broker alone and were written by reput."""
-        if self._list is None:
-            self._list = FileList(self._table.path)
-        else:
-            self._list.update()
-            if self._list.version < self._table.version:  # `reput table forget` removed the commits between
-                self._list = FileList(self._table.path)
-        self._configuration = self._list.configuration
-        if self._configuration.get(_ROW_IDS) == "true":
+        self._properties, files = self._table.of_snapshot(
+            lambda snapshot: (snapshot.properties, [*self._table.files(snapshot)])
+        )
+        if self._properties.get(_ROW_IDS) == "true":
             raise OutputError(f"{_ROW_IDS} is on, and reput gives no row its old number", file=self._table.path)
-        files = self._list.files()
-        paths = files["path"].to_pylist()
-        new = [number for number, path in enumerate(paths) if path not in self._known]
-        self._known.update(self._parsed(files.take(pa.array(new, pa.int64()))))
-        self._known = {path: self._known[path] for path in paths}
+        known = self._known or {}
+        for file in files:
+            if file.path not in known:
+                if (file.bounds.brokers or [None])[0] == self._broker:  # of a file of several, one writes the filter
+                    self._unfiltered.append(file.path)
+                is_ours = file.is_own and file.bounds.broker == self._broker
+                known[file.path] = file if is_ours and None not in (file.bounds.least, file.bounds.greatest) else None
+        self._known = {file.path: known[file.path] for file in files}
         self._unfiltered = [path for path in self._unfiltered if path in self._known]
-        self._expiry.keep_only(self._known)
+        self._expiry.look_at(files)
         return [file for file in self._known.values() if file is not None]
 
-    def _parsed(self, files: pa.Table) -> Iterator[tuple[str, StoredFile | None]]:
-        names = [*_FILE, "min.broker", "max.broker"]
-        values = (files[name].to_pylist() if name in files.column_names else [None] * len(files) for name in names)
-        for *file, least, greatest in zip(*values, strict=True):
-            if least == self._broker:  # of a file of several brokers, one of them writes the filter
-                self._unfiltered.append(file[0])
-            if least is None or greatest is None or least <= self._broker <= greatest:
-                self._expiry.add(file[0], file[5], (file[3], file[4]))
-            is_ours = least == greatest == self._broker and OWN_DATA_FILE.fullmatch(file[0]) and None not in file[:5]
-            yield file[0], StoredFile(*file) if is_ours else None
-
     def _filter(self, name: str) -> None:
-        if not self._filters.has(name) and self._table.storage.name_of(name) == name:
+        if is_below(name) and not self._filters.has(name):
             self._filters.write_from_file(name)
 
     def _expire(self, done: UpkeepDone, until: float | None = None) -> None:
@@ -437,8 +591,8 @@ class TableUpkeep:
         begun, self._begun = self._begun, None
         self._commit(begun.files, begun.merged.result(), done)
 
-    def _commit(self, files: Sequence[StoredFile], merged: Sequence[DataFile], done: UpkeepDone) -> None:
-        start, end = min(file.least for file in files), max(file.greatest for file in files) + 1
+    def _commit(self, files: Sequence[DataFile], merged: Sequence[DataFile], done: UpkeepDone) -> None:
+        start, end = _least(files[0]), max(file.bounds.greatest or 0 for file in files) + 1
         # After an error nobody knows whether the commit is in the log, so the merged files stay.
         note: Note = {"broker": self._broker, "what": "merged", "start": start, "end": end}
         if not self._table.rewrite([file.path for file in files], merged, start, end, note):
@@ -446,25 +600,24 @@ class TableUpkeep:
             self._leave(files)
             return
         if len(merged) >= len(files) > 1:  # rows so wide that few of them fit into memory
-            self._known.update(dict.fromkeys((file.path for file in merged), None))
+            self._leave_as_is(file.path for file in merged)
         self._missed_file = False
         done.merges += 1
         done.files_before += len(files)
         done.files_after += len(merged)
 
-    def _leave(self, files: Sequence[StoredFile]) -> None:
+    def _leave(self, files: Sequence[DataFile]) -> None:
         """Leave what cannot be merged as it is: files of which a deletion vector has taken rows.
 
         If there are none, and all files are still there, nobody knows why, so they all are left.
         """
-        paths = [file.path for file in files]
-        self._files()
-        assert self._list is not None
-        name_of, kept_rows = self._table.storage.name_of, self._list.kept_rows
-        cut = [path for path in paths if path in self._known and kept_rows(name_of(path)) is not None]
-        if not cut and self._known.keys() >= set(paths):
-            cut = paths
-        self._known.update(dict.fromkeys(cut, None))
+        paths = {file.path for file in files}
+        there = {file.path: file for file in self._table.files_of(self._broker) if file.path in paths}
+        cut = [path for path, file in there.items() if file.vector is not None]
+        self._leave_as_is(cut or (paths if there.keys() == paths else ()))
+
+    def _leave_as_is(self, paths: Iterable[str]) -> None:
+        self._known = {**(self._known or {}), **dict.fromkeys(paths, None)}
 
     def _remove(self, files: Sequence[DataFile]) -> None:
         remove_data_files(self._table.storage, (file.path for file in files))
@@ -474,7 +627,7 @@ class TableUpkeep:
         if version < self._cleaned_at + CLEANED_EVERY:
             return
         self._cleaned_at = version
-        if LOG_KEPT in self._configuration:
+        if LOG_KEPT in self._properties:
             return
         with suppress(FileNotFoundError):  # another reput on this table removes it, too
             done.commits_removed = clean_log(self._table.path, version, self._versions_kept)

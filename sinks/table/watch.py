@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from reput.sinks.table.data_file import BadFile, bad_files, count_before
+from reput.sinks.table.cleaning import TableLog
+from reput.sinks.table.data_file import DataFile, bad_files, count_before
 from reput.sinks.table.delta_table import DeltaTable
-from reput.sinks.table.log import RowsTaken, TableCommit, TableLog, commit_digest, commit_file, commits, rows_before
-from reput.sinks.table.snapshot import Snapshot
+from reput.sinks.table.history import RowsTaken, TableCommit, commits, rows_before
+from reput.sinks.table.log import Snapshot, commit_digest, commit_file
 from reput.sinks.table.storage import output_errors
 from reput.source.errors import OutputError, RowsLostError, SinkError, TransientError
 
@@ -174,9 +175,9 @@ class TableWatch:
             return self.count_at([committed])
         return self._follow(ledger.until(committed), version)
 
-    def bad_files(self) -> list[BadFile]:
+    def bad_files(self) -> list[DataFile]:
         """The files of the table's present version that may have the broker's rows and cannot be read."""
-        return bad_files(self._table.storage, self._table.files_of(self._broker))
+        return [file for file, _ in bad_files(self._table.storage, self._table.files_of(self._broker))]
 
     def check_before_commit(self, ledger: RowLedger, version: int) -> RowLedger:
         """Check what others committed since `ledger` was seen, up to `version`; raises what `check_at_start` raises.
@@ -363,12 +364,12 @@ class TableWatch:
         where = _range(start, end, self._log_begin)
         return self._lost_error(f"{rows} rows", start, end, by_whom, where, ", or failOnDataLoss=false,")
 
-    def _files_lost_error(self, bad: Sequence[BadFile], end: int) -> RowsLostError:
-        rows = sum(file.bounds.rows or 0 for file in bad)
-        first = min((file.bounds.least or 0 for file in bad), default=0)
-        last = max((end if file.bounds.greatest is None else file.bounds.greatest for file in bad), default=end)
+    def _files_lost_error(self, bad: Sequence[tuple[DataFile, str]], end: int) -> RowsLostError:
+        rows = sum(file.bounds.rows or 0 for file, _ in bad)
+        first = min((file.bounds.least or 0 for file, _ in bad), default=0)
+        last = max((end if file.bounds.greatest is None else file.bounds.greatest for file, _ in bad), default=end)
         more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
-        problem = f"{self._table.path / bad[0].name} {bad[0].problem}{more}"
+        problem = f"{self._table.path / bad[0][0].path} {bad[0][1]}{more}"
         return self._lost_error(f"up to {rows} rows", first, last, problem, "", "")
 
     def _lost_error(self, rows: str, start: int, end: int, by_whom: str, where: str, or_else: str) -> RowsLostError:

@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from reput.sinks.table.file_list import FileList
 from reput.sinks.table.location import TableLocation
+from reput.sinks.table.log import read_snapshot
 from reput.source.errors import OptionError
 from reput.source.log.log_reader import MessageLookup
 from reput.source.printable import counted, printable
@@ -186,7 +186,7 @@ def _found(
     if not copies:
         return [], [], []
     ids = sorted({text for each in copies for text in (each.uniq_key, each.msg_id) if text})
-    record = _RECORD_SQL.format(body="body" if "body" in FileList(table).column_names else "NULL")
+    record = _RECORD_SQL.format(body="body" if "body" in read_snapshot(table).column_names else "NULL")
     if len(ids) <= _PROBES_MAX:
         parts = [f"{record} WHERE array_contains(keys, {text_literal(text)})" for text in ids]
     else:

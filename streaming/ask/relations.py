@@ -24,8 +24,8 @@ from reput.sinks.files.config_manager import backup_of, load_config_file
 from reput.sinks.files.store_path import BATCH_CONSUME_QUEUE, CONSUME_QUEUE
 from reput.sinks.queue.lookup import ConsumeQueueLookup
 from reput.sinks.table.columns import CONSUMPTION_SCHEMA, QUARANTINE_SCHEMA
-from reput.sinks.table.file_list import FileList
 from reput.sinks.table.location import TableLocation, consumption_table_path, quarantine_table_path
+from reput.sinks.table.log import read_snapshot
 from reput.source.errors import OptionError, OutputError, StoreError, UnknownNameError
 from reput.source.log.mapped_file_queue import MappedFileQueue
 from reput.source.log.store_layout import is_file_name
@@ -386,9 +386,7 @@ def broker_of(table: TableLocation, config: PipelineConfig) -> str:
     OptionError
         The table has no rows of the broker that the settings name, or has rows of several and they name none.
     """
-    files = FileList(table).files()
-    bounds = [files[name].to_pylist() for name in ("min.broker", "max.broker") if name in files.column_names]
-    names = sorted({name for column in bounds for name in column if name is not None})
+    names = sorted({name for file in read_snapshot(table).files() for name in file.bounds.brokers or ()})
     stated = config.broker.name
     if stated in names or not names:
         return stated
@@ -493,7 +491,7 @@ def known_names(
 
 def _add_table(known: KnownNames, table: TableLocation, at: int | datetime | None) -> None:
     with suppress(OutputError, OptionError), table_statements(table, at=at) as statements:
-        here = [name for name in ("origin_topic", "consumer_group") if name in statements.files.column_names]
+        here = [name for name in ("origin_topic", "consumer_group") if name in statements.version.column_names]
         columns = ", ".join(["broker", "topic", "queue_id", *here])
         rows = statements.rows(f"SELECT DISTINCT {columns} FROM messages")  # noqa: S608  names of columns, not values
         for broker, topic, queue_id, *more in rows:

@@ -117,7 +117,7 @@ class Asking(Config):
         )
 
     def _ask_spark(self, statement: str, relations: Relations | None) -> AbstractContextManager[Result]:
-        from reput.sinks.table.file_list import FileList  # noqa: PLC0415
+        from reput.sinks.table.log import read_snapshot  # noqa: PLC0415
         from reput.source.system import SPARK as NEEDS_OF_SPARK  # noqa: PLC0415
         from reput.source.system import check_limits  # noqa: PLC0415
         from reput.streaming.config.pipeline import load_sql_options  # noqa: PLC0415
@@ -131,7 +131,7 @@ class Asking(Config):
             self.table,
             statement,
             options,
-            version=None if self.version is None else FileList(self.table, self.version).version,
+            version=None if self.version is None else read_snapshot(self.table, self.version).version,
             limit=self.limit,
             relations=relations or {},
             verbose=self.verbose,

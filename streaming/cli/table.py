@@ -25,13 +25,12 @@ def describe(table: Table, as_json: Json = False) -> None:
 
     Also shows which readers can read the table, and which files wait to be merged.
     """
-    from reput.sinks.table.file_list import TableState  # noqa: PLC0415
     from reput.streaming.output.paths import check_table  # noqa: PLC0415
-    from reput.streaming.table import report  # noqa: PLC0415
+    from reput.streaming.table import commands  # noqa: PLC0415
 
     check_table(table)
-    state = TableState(table)
-    typer.echo(report.describe_json(state) if as_json else report.describe_text(state))
+    state = commands.TableState(table)
+    typer.echo(commands.describe_json(state) if as_json else commands.describe_text(state))
 
 
 @table.command(epilog="Example: reput table history --table /data/messages --limit 20")
@@ -44,17 +43,17 @@ def history(
 
     The newest version comes first. --json prints one line for each version.
     """
-    from reput.sinks.table.file_list import TableState, log_errors  # noqa: PLC0415
-    from reput.sinks.table.log import log_entries  # noqa: PLC0415
+    from reput.sinks.table.history import log_entries  # noqa: PLC0415
+    from reput.sinks.table.log import log_errors, read_snapshot  # noqa: PLC0415
     from reput.streaming.output.paths import check_table  # noqa: PLC0415
-    from reput.streaming.table import report  # noqa: PLC0415
+    from reput.streaming.table import commands  # noqa: PLC0415
 
     check_table(table)
     with log_errors(table):
-        state = TableState(table)
-        entries = list(log_entries(state.storage, state.version, limit))
+        newest = read_snapshot(table)
+        entries = list(log_entries(newest.storage, newest.version, limit))
     width = terminal_width(sys.stdout)
-    for line in report.history_json(entries) if as_json else report.history_lines(entries, width):
+    for line in commands.history_json(entries) if as_json else commands.history_lines(entries, width):
         typer.echo(line)
 
 
@@ -66,11 +65,11 @@ def optimize(table: Table, broker: Broker = None, as_json: Json = False) -> None
     """
     set_up_logging()
     with working("merging and sorting files"):
+        from reput.streaming.table import commands  # noqa: PLC0415
         from reput.streaming.table import commands as merging  # noqa: PLC0415
-        from reput.streaming.table import report  # noqa: PLC0415
 
         done = merging.optimize(table, broker)
-    typer.echo(report.as_json(done) if as_json else report.optimize_text(done))
+    typer.echo(commands.as_json(done) if as_json else commands.optimize_text(done))
 
 
 @table.command(epilog="Example: reput table vacuum --table /data/messages --dry-run")
@@ -92,11 +91,11 @@ def vacuum(
     A tail may keep the table meanwhile.
     """
     with working("looking for files that no version needs"):
+        from reput.streaming.table import commands  # noqa: PLC0415
         from reput.streaming.table import commands as cleaning  # noqa: PLC0415
-        from reput.streaming.table import report  # noqa: PLC0415
 
         done = cleaning.vacuum(table, keep_versions, dry_run=dry_run)
-    typer.echo(report.as_json(done) if as_json else report.vacuum_text(done, dry_run=dry_run))
+    typer.echo(commands.as_json(done) if as_json else commands.vacuum_text(done, dry_run=dry_run))
 
 
 @table.command(epilog="Example: reput table repair --table /data/messages")
@@ -106,11 +105,11 @@ def repair(table: Table, as_json: Json = False) -> None:
     The new checkpoint is made from the commits.
     """
     with working("reading the table's log"):
+        from reput.streaming.table import commands  # noqa: PLC0415
         from reput.streaming.table import commands as repairing  # noqa: PLC0415
-        from reput.streaming.table import report  # noqa: PLC0415
 
         done = repairing.repair(table)
-    typer.echo(report.as_json(done) if as_json else report.repair_text(done))
+    typer.echo(commands.as_json(done) if as_json else commands.repair_text(done))
 
 
 @table.command(epilog="Example: reput table expire --table /data/messages --config reput.toml --dry-run")
@@ -128,13 +127,13 @@ def expire(
     set_up_logging()
     with working("looking for expired rows" if dry_run else "removing expired rows"):
         from reput.streaming.config.pipeline import load_table_options  # noqa: PLC0415
+        from reput.streaming.table import commands  # noqa: PLC0415
         from reput.streaming.table import commands as expiring  # noqa: PLC0415
-        from reput.streaming.table import report  # noqa: PLC0415
 
         retention = load_table_options(settings.config, settings.option or ())
         carry_out = expiring.expiry_plan if dry_run else expiring.expire
         done = carry_out(table, retention, broker)
-    typer.echo(report.as_json(done) if as_json else report.expiry_text(done, dry_run=dry_run))
+    typer.echo(commands.as_json(done) if as_json else commands.expiry_text(done, dry_run=dry_run))
 
 
 @table.command(epilog="Example: reput table forget --table /data/messages --key customer-17 --yes")
@@ -157,14 +156,14 @@ def forget(
     set_up_logging()
     with working("removing rows" if yes else "looking for rows"):
         from reput.sinks.table.forget import ForgetRequest  # noqa: PLC0415
+        from reput.streaming.table import commands  # noqa: PLC0415
         from reput.streaming.table import commands as forgetting  # noqa: PLC0415
-        from reput.streaming.table import report  # noqa: PLC0415
 
         request = ForgetRequest(topic or (), key or (), uniq_key or (), msg_id or (), broker)
         forgetting.checked_request(request)
         done = forgetting.forget(table, request) if yes else forgetting.forgetting_plan(table, request)
-    if isinstance(done, report.ForgetPlan):
-        typer.echo(report.as_json(done) if as_json else report.plan_text(done))
+    if isinstance(done, commands.ForgetPlan):
+        typer.echo(commands.as_json(done) if as_json else commands.plan_text(done))
         return 0
-    typer.echo(report.as_json(done) if as_json else report.forgotten_text(done))
+    typer.echo(commands.as_json(done) if as_json else commands.forgotten_text(done))
     return 0 if done.left.is_clean else _LEFT

@@ -17,10 +17,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 from reput.sinks.table.comparison import COLUMNS, SUM_DDL, RowsReader, StretchSums, row_digests
-from reput.sinks.table.data_file import LoggedAdd, LoggedFile
+from reput.sinks.table.data_file import DataFile
 from reput.sinks.table.delta_table import DeltaTable
 from reput.sinks.table.location import TableLocation
-from reput.sinks.table.log import transaction_id
+from reput.sinks.table.log import check_readable, log_errors, read_snapshot, transaction_id
 from reput.sinks.table.message_file import TABLE_SCHEMA
 from reput.sinks.table.retention import ExpiryLimits
 from reput.sinks.table.storage import table_storage
@@ -77,7 +77,7 @@ class ComparedRows(ABC):
 
     version: int
     committed: int | None
-    files: Sequence[LoggedFile | LoggedAdd]
+    files: Sequence[DataFile]
     columns: TableColumns
 
     @abstractmethod
@@ -114,16 +114,14 @@ def compared_rows(
 
 class _StoredRows(ComparedRows):
     def __init__(self, reader: RowsReader, tasks: Tasks) -> None:
-        # deltalake starts threads, and processes are forked before it is asked.
-        from reput.sinks.table.file_list import FileList  # noqa: PLC0415
-
-        listed = FileList(reader.storage.location)
-        listed.check_readable()
-        self.columns = TableColumns.of(listed.column_names, reader.storage.location)
+        snapshot = read_snapshot(reader.storage.location)
+        check_readable(snapshot)
+        self.columns = TableColumns.of(snapshot.column_names, reader.storage.location)
         self._reader, self._tasks = reader, tasks
-        self.version = listed.version
-        self.committed = listed.transaction_version(transaction_id(reader.broker))
-        self.files = self._files = listed.files_of(reader.broker)
+        self.version = snapshot.version
+        self.committed = snapshot.transactions.get(transaction_id(reader.broker))
+        with log_errors(reader.storage.location):
+            self.files = self._files = snapshot.files_of(reader.broker)
 
     def sums(self) -> tuple[StretchSums, dict[str, str]]:
         total = StretchSums()
@@ -131,9 +129,7 @@ class _StoredRows(ComparedRows):
         for each in found:
             total.add_all(each.sums)
         problems = {
-            self._reader.storage.name_of(file.path): each.problem
-            for file, each in zip(self._files, found, strict=True)
-            if each.problem is not None
+            file.path: each.problem for file, each in zip(self._files, found, strict=True) if each.problem is not None
         }
         return total, problems
 

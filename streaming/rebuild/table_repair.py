@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_path import REPUT, SPARK_CHECKPOINT
 from reput.sinks.table.comparison import STRETCH_BYTES, RecordRows, StretchSums, identities, plain_rows, row_digests
-from reput.sinks.table.data_file import BadFile
+from reput.sinks.table.data_file import DataFile
 from reput.sinks.table.forgotten_rows import NONE_FORGOTTEN, ForgottenRows
 from reput.sinks.table.log import transaction_id
 from reput.sinks.table.message_table import MessageTable, TableBatch
@@ -149,7 +149,7 @@ class TableRepair:
                 physical_offset=limit,
             )
 
-    def _replace(self, ranges: Sequence[tuple[int, int]], bad: Sequence[BadFile], limit: int) -> None:
+    def _replace(self, ranges: Sequence[tuple[int, int]], bad: Sequence[DataFile], limit: int) -> None:
         reader = self._reader(self._config.table.max_bytes_per_partition)
         writer = self._table.file_writer(0, reader.decode_options, self._forgotten)
         spans = [span for begin, end in ranges for span in reader.split(begin, min(end, limit)) if begin < limit]

@@ -99,12 +99,12 @@ class Selection:
         UnknownNameError
             No topic of the table matches.
         """
-        names = {name.lower() for name in table.files.column_names}
+        names = {name.lower() for name in table.version.column_names}
         if missing := [name for name in _COLUMNS if name not in names]:
             raise OutputError(
                 f"this is no message table of reput: it has no column {missing[0]}",
                 advice="give the directory that 'reput tail --table' made",
-                file=table.files.root,
+                file=table.version.storage.location,
             )
         rows = ", ".join(_column(name, kind, names) for name, kind in (_COLUMNS | _LATER_COLUMNS).items())
         topics = self._topics()
@@ -824,7 +824,7 @@ def figures_of(
         ends = {(broker, topic, queue_id): end for broker, topic, queue_id, end in last}
         return Figures(
             table=str(table),
-            version=statements.files.version,
+            version=statements.version.version,
             made_at=clock(),
             selection=selection,
             contents=contents,
@@ -838,7 +838,7 @@ def figures_of(
             left_out=left_out,
             left_out_of=looked_at,
             output=output,
-            has_bodies=set(BODY_SCHEMA.names) <= set(statements.files.column_names),
+            has_bodies=set(BODY_SCHEMA.names) <= set(statements.version.column_names),
             status=None if output is None or load_status(output) is None else status_of(output),
         )
 

@@ -21,11 +21,10 @@ import duckdb
 import numpy.typing as npt
 import pyarrow as pa
 
-from reput.sinks.table.data_file import KeyProbe
-from reput.sinks.table.file_list import FileList
-from reput.sinks.table.location import S3Location, TableLocation
+from reput.sinks.table.data_file import DataFile, KeyProbe, deleted_rows
+from reput.sinks.table.location import TableLocation
+from reput.sinks.table.log import Snapshot, check_readable, read_snapshot
 from reput.sinks.table.lookup import as_python
-from reput.sinks.table.storage import table_storage
 from reput.source.errors import OptionError, OutputError, ReputError, TransientError
 from reput.source.printable import printable
 from reput.streaming.config.run_options import SqlOptions
@@ -222,12 +221,12 @@ def duckdb_query(
     TransientError
         There is not enough memory.
     """
-    files = _files(table, at)
+    version = _version(table, at)
     with _connected(table, options) as (con, background):
 
         def prepare() -> Any:
             query = check_query(con, statement, relations)
-            _make_view(con, table, files, _names(table, files, query.keys), relations)
+            _make_view(con, version, _files(version, query.keys), relations)
             return con.sql(query.text)
 
         rows = background.run(prepare)
@@ -240,9 +239,9 @@ class TableStatements:
     They may make temporary tables and views, which later ones have.
     """
 
-    def __init__(self, files: FileList, con: Any, background: Background) -> None:
+    def __init__(self, version: Snapshot, con: Any, background: Background) -> None:
         #: The version that they read.
-        self.files = files
+        self.version = version
         self._con, self._background = con, background
 
     def run(self, text: str, *values: object) -> None:
@@ -263,17 +262,17 @@ def table_statements(
     table: TableLocation, *, at: int | datetime | None = None, options: SqlOptions | None = None
 ) -> Iterator[TableStatements]:
     """Statements of reput's own, which are not looked at; arguments and errors are those of `duckdb_query`."""
-    files = _files(table, at)
+    version = _version(table, at)
     with _connected(table, options) as (con, background):
-        background.run(lambda: _make_view(con, table, files, _names(table, files, None)))
-        yield TableStatements(files, con, background)
+        background.run(lambda: _make_view(con, version, _files(version, None)))
+        yield TableStatements(version, con, background)
 
 
-def _files(table: TableLocation, at: int | datetime | None) -> FileList:
+def _version(table: TableLocation, at: int | datetime | None) -> Snapshot:
     check_table(table)
-    files = FileList(table, at)
-    files.check_readable()
-    return files
+    version = read_snapshot(table, at)
+    check_readable(version)
+    return version
 
 
 @contextmanager
@@ -294,7 +293,7 @@ def table_columns(table: TableLocation, at: int | datetime | None = None) -> lis
     check_table(table)
     return [
         (each["name"], _type(each["type"]), str(each["metadata"].get("comment", "")))
-        for each in FileList(table, at).columns
+        for each in read_snapshot(table, at).columns
     ]
 
 
@@ -344,45 +343,46 @@ class _DuckDbResult(Result):
         return schema, one_by_one()
 
 
-def _names(table: TableLocation, files: FileList, keys: frozenset[str] | None) -> list[str]:
-    """The names in the log of the files that may have a row with one of `keys`; None is without bound."""
-    names: list[str] = files.files()["path"].to_pylist()
+def _files(version: Snapshot, keys: frozenset[str] | None) -> list[DataFile]:
+    """The files that may have a row with one of `keys`; None is without bound."""
     if keys is None:
-        return names
-    storage, probes = table_storage(table), [KeyProbe(key) for key in keys]
-    return [name for name in names if any(probe.may_be_in(storage, name) is not False for probe in probes)]
+        return list(version.files())
+    probes = [KeyProbe(key) for key in keys]
+    return [
+        file
+        for file in version.files()
+        if any(probe.may_be_in(version.storage, file.path) is not False for probe in probes)
+    ]
 
 
-def _make_view(
-    con: Any, table: TableLocation, files: FileList, names: Sequence[str], relations: Relations = NO_RELATIONS
-) -> None:
+def _make_view(con: Any, version: Snapshot, files: Sequence[DataFile], relations: Relations = NO_RELATIONS) -> None:
     """Make the view `messages` of these files, and have DuckDB open no other, load nothing and keep its settings."""
     for head, body in MACROS.items():
         con.execute(f"CREATE MACRO {head} AS {body}")
-    columns = {each["name"]: _type(each["type"]) for each in files.columns}
-    if isinstance(table, Path):
-        storage = table_storage(table)
-        paths = {os.path.join(table, name): name for name in map(storage.name_of, names)}  # noqa: PTH118  may be whole
+    columns = {each["name"]: _type(each["type"]) for each in version.columns}
+    if isinstance(table := version.storage.location, Path):
+        paths = {os.path.join(table, file.path): file for file in files}  # noqa: PTH118  may be whole
         con.execute(f"SET allowed_paths = {_list(list(paths))}")
         con.execute("SET enable_external_access = false")
-        con.execute(f"CREATE VIEW {VIEW} AS {_of_local_files(con, files, paths, columns)}")
+        con.execute(f"CREATE VIEW {VIEW} AS {_of_local_files(con, version, paths, columns)}")
     else:
         con.execute("SET enable_external_access = false")
-        con.register(_ON_S3, _dataset(table, files, names))
+        con.register(_ON_S3, _dataset(version, files))
         con.execute(f"CREATE VIEW {VIEW} AS {_select(columns, columns, _ON_S3)}")
     for name, rows in relations.items():
         con.register(name, rows)
     con.execute("SET lock_configuration = true")
 
 
-def _of_local_files(con: Any, files: FileList, paths: Mapping[str, str], columns: Mapping[str, str]) -> str:
+def _of_local_files(con: Any, version: Snapshot, paths: Mapping[str, DataFile], columns: Mapping[str, str]) -> str:
     """A query of the files' rows without those that deletion vectors remove."""
     if not paths:
         nulls = ", ".join(f"CAST(NULL AS {kind}) AS {_quoted(name)}" for name, kind in columns.items())
         return f"SELECT {nulls} WHERE false"
     source = f"read_parquet({_list(list(paths))}, union_by_name = true, hive_partitioning = false"
-    kept = {path: vector for path, name in paths.items() if (vector := files.kept_rows(name)) is not None}
-    removed = [(path, int(row)) for path, vector in kept.items() for row in (~vector).nonzero()[0]]
+    removed = [
+        (path, row) for path, file in paths.items() for row in deleted_rows(version.storage, file.vector).tolist()
+    ]
     if removed:
         con.execute(f"CREATE TABLE {_REMOVED} (file VARCHAR, row BIGINT)")
         gone = pa.table({"file": [path for path, _ in removed], "row": [row for _, row in removed]})
@@ -406,20 +406,22 @@ def _select(columns: Mapping[str, str], there: Mapping[str, str], source: str) -
     return f"FROM {source} SELECT {', '.join(shown)}"
 
 
-def _dataset(table: TableLocation, files: FileList, names: Sequence[str]) -> Any:
+def _dataset(version: Snapshot, files: Sequence[DataFile]) -> Any:
     """The rows of files on S3, which Arrow reads for DuckDB."""
-    from reput.sinks.table.storage import S3Storage  # noqa: PLC0415  most tables are on local disks
+    from deltalake import Schema  # noqa: PLC0415  most tables are on local disks
 
-    assert isinstance(table, S3Location)
-    storage = S3Storage(table)
-    stored = [storage.name_of(name) for name in names]
-    if any(files.kept_rows(name) is not None for name in stored):
+    from reput.sinks.table.storage import S3Storage  # noqa: PLC0415
+
+    storage = version.storage
+    assert isinstance(storage, S3Storage)
+    if any(file.vector is not None for file in files):
         raise OutputError(
-            f"{table}: deletion vectors on S3 are not read without Spark",
+            f"{storage.location}: deletion vectors on S3 are not read without Spark",
             advice="ask 'reput sql --engine spark'",
-            file=table,
+            file=storage.location,
         )
-    return storage.dataset(stored, files.arrow_schema)
+    schema: Any = Schema.from_json(version.metadata["schemaString"])
+    return storage.dataset((file.path for file in files), pa.schema(schema.to_arrow()))
 
 
 def _type(kind: Any) -> str:

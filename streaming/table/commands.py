@@ -1,26 +1,406 @@
-"""`reput table optimize`, `vacuum`, `repair`, `expire` and `forget`: upkeep by hand.
+"""`reput table`: what a table is, its upkeep by hand, rows that are forgotten, and what these commands print.
 
-Each has a plan, which changes nothing, beside the deed. None needs Spark.
+`optimize`, `vacuum`, `repair`, `expire` and `forget` have a plan, which changes nothing, beside the deed. None needs
+Spark. They print lines for people, in which text of others is harmless, or JSON whose names are stable.
 """
 
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from functools import cached_property
+from typing import Any
 
+from reput.sinks.table.cleaning import LOG_KEPT, Cleaning, cleaning
+from reput.sinks.table.data_file import DataFile, count_by_broker, keys_file, rows_in
 from reput.sinks.table.delta_table import DeltaTable
-from reput.sinks.table.expiry import Expired, ExpiredRows
-from reput.sinks.table.file_list import FileList, TableState, log_errors
-from reput.sinks.table.forget import ForgetRequest, Forgotten, traces
+from reput.sinks.table.forget import ForgetRequest, Forgetting, Forgotten, Traces, traces
+from reput.sinks.table.history import LogEntry, log_entries
 from reput.sinks.table.location import TableLocation
-from reput.sinks.table.log import LOG_KEPT, Cleaning, cleaning, log_damage
+from reput.sinks.table.log import log_damage, log_errors, read_snapshot, transaction_id, write_checkpoint
 from reput.sinks.table.message_file import TABLE_SCHEMA
 from reput.sinks.table.retention import RowRetention
 from reput.sinks.table.storage import output_errors, table_storage
-from reput.sinks.table.upkeep import TableUpkeep
+from reput.sinks.table.upkeep import Expired, ExpiredRows, TableUpkeep
 from reput.source.errors import OptionError, output_error_of
+from reput.source.printable import counted, printable, printable_json
 from reput.source.rows.message_schema import LATER_NAMES, spark_schema
 from reput.streaming.output.paths import check_table
-from reput.streaming.table.report import ExpiryReport, ForgetPlan, OptimizeReport, RepairReport, VacuumReport
+from reput.streaming.process.text_table import TextTable
+from reput.streaming.status.batch_report import size_text
+
+_COLUMNS = ("version", "time", "operation", "broker", "range", "files", "rows", "size", "by")
+
+
+# How far back the last range of each broker is looked for.
+_COMMITS_SEARCHED = 2000
+
+
+@dataclass(frozen=True)
+class BrokerRows:
+    """One broker's part of a table.
+
+    Attributes
+    ----------
+    rows
+        How many rows it has.
+    end
+        Up to where in its log its rows are complete; None if reput never committed any.
+    last_range
+        The `[start, end)` of its log that the last commit of messages had; None if the log of the table does not
+        tell any more.
+    """
+
+    broker: str
+    rows: int
+    end: int | None
+    last_range: tuple[int, int] | None
+
+
+class TableState:
+    """What a table is at its present version, by its log alone: mostly without opening a data file.
+
+    Raises
+    ------
+    OutputError
+        The log cannot be read.
+    """
+
+    def __init__(self, path: TableLocation) -> None:
+        self.path = path.resolve()
+        self.snapshot = read_snapshot(self.path)
+        self.storage, self.version = self.snapshot.storage, self.snapshot.version
+        self.files = list(self.snapshot.files())
+        with log_errors(self.path):
+            self._rows = [rows_in(self.storage, file) - file.deleted for file in self.files]
+
+    @property
+    def rows(self) -> int:
+        """The number of rows that no deletion vector removes."""
+        return sum(self._rows)
+
+    @property
+    def size_bytes(self) -> int:
+        """What the data files take."""
+        return sum(file.size_bytes for file in self.files)
+
+    @property
+    def store_times(self) -> tuple[datetime, datetime] | None:
+        """The first and the last store time; None if no file tells."""
+        known = [(first, last) for first, last in (file.bounds.store_times for file in self.files) if first and last]
+        return (min(first for first, _ in known), max(last for _, last in known)) if known else None
+
+    @property
+    def small_files(self) -> list[DataFile]:
+        """The files that are merged with others, when there are enough of them."""
+        return [file for file in self.files if not file.is_large]
+
+    @property
+    def unfiltered_files(self) -> list[DataFile]:
+        """The files without a key filter, which a look-up by key has to open."""
+        found = self.storage.statuses([keys_file(file.path) for file in self.files])
+        return [file for file, keys in zip(self.files, found, strict=True) if keys is None]
+
+    @property
+    def unsorted_files(self) -> list[DataFile]:
+        """The large files of reput in the order of the log, which are sorted by topic one after the other."""
+        return [file for file in self.files if file.is_own and file.is_large and not file.is_sorted]
+
+    @cached_property
+    def brokers(self) -> list[BrokerRows]:
+        """The brokers that have rows, by name."""
+        rows: Counter[str] = Counter()
+        with log_errors(self.path):
+            for file, count in zip(self.files, self._rows, strict=True):
+                known = file.bounds.broker
+                rows.update({known: count} if known is not None else count_by_broker(self.storage, [file]))
+            ranges: dict[str, LogEntry] = {}
+            for entry in log_entries(self.storage, self.version, _COMMITS_SEARCHED):
+                if entry.brings_messages and entry.broker is not None:
+                    ranges.setdefault(entry.broker, entry)
+            return [self._broker_rows(name, rows[name], ranges.get(name)) for name in sorted(rows)]
+
+    def _broker_rows(self, broker: str, rows: int, last: LogEntry | None) -> BrokerRows:
+        return BrokerRows(broker, rows, self.snapshot.transactions.get(transaction_id(broker)), _range(last))
+
+
+def _range(entry: LogEntry | None) -> tuple[int, int] | None:
+    return None if entry is None or entry.start is None or entry.end is None else (entry.start, entry.end)
+
+
+@dataclass(frozen=True)
+class OptimizeReport:
+    """What `optimize` did; files and bytes are those of the whole table, brokers those whose files were looked at."""
+
+    brokers: tuple[str, ...]
+    merges: int
+    files_before: int
+    files_after: int
+    bytes_before: int
+    bytes_after: int
+    version: int
+
+
+@dataclass(frozen=True)
+class VacuumReport:
+    """What was removed, or would be: commits of the log, data files that only they had, orphans; with their bytes.
+
+    `keeps_log` is whether the log was left alone because its owner set how long it is kept.
+    """
+
+    commits: int
+    data_files: int
+    orphans: int
+    size_bytes: int
+    keeps_log: bool
+
+
+@dataclass(frozen=True)
+class RepairReport:
+    """The files of the log that were set aside, and the version that has a checkpoint now, if one was `written`."""
+
+    set_aside: tuple[str, ...]
+    version: int
+    written: bool
+
+
+@dataclass(frozen=True)
+class ExpiryReport:
+    """What has expired by `retention` and was removed, or would be: rows, and the files that had them, by broker."""
+
+    retention: str
+    brokers: dict[str, Expired]
+
+
+@dataclass(frozen=True)
+class ForgetPlan:
+    """What would be forgotten: rows in files of the present version; other files that have such rows; all in `left`.
+
+    Rows that a deletion vector takes away count.
+    """
+
+    rows: int
+    files: int
+    older_files: int
+    left: Traces
+
+
+def description(state: TableState) -> dict[str, Any]:
+    """What `reput table describe` tells."""
+    times, protocol, metadata = state.store_times, state.snapshot.protocol, state.snapshot.metadata
+    features = {*(protocol.get("readerFeatures") or ()), *(protocol.get("writerFeatures") or ())}
+    return {
+        "table": str(state.path),
+        "id": str(metadata["id"]),
+        "version": state.version,
+        "rows": state.rows,
+        "files": len(state.files),
+        "bytes": state.size_bytes,
+        "bytes_a_message": round(state.size_bytes / state.rows, 1) if state.rows else None,
+        "first_store_time": None if times is None else _time(times[0]),
+        "last_store_time": None if times is None else _time(times[1]),
+        "brokers": [_broker(each) for each in state.brokers],
+        "reader_version": protocol["minReaderVersion"],
+        "writer_version": protocol["minWriterVersion"],
+        "features": sorted(features),
+        "properties": dict(sorted(state.snapshot.properties.items())),
+        "small_files": len(state.small_files),
+        "unsorted_files": len(state.unsorted_files),
+        "unfiltered_files": len(state.unfiltered_files),
+    }
+
+
+def _broker(rows: BrokerRows) -> dict[str, Any]:
+    last = None if rows.last_range is None else list(rows.last_range)
+    return {"broker": rows.broker, "rows": rows.rows, "end": rows.end, "last_range": last}
+
+
+def describe_json(state: TableState) -> str:
+    """The description as one line of JSON."""
+    return printable_json(description(state))
+
+
+def describe_text(state: TableState) -> str:
+    """The description for people."""
+    told = description(state)
+    each = f", {told['bytes_a_message']} bytes a message" if state.rows else ""
+    lines = [
+        f"{state.path}: version {state.version}",
+        f"{counted(told['rows'], 'row')} in {counted(told['files'], 'file')}, {size_text(state.size_bytes)}{each}",
+    ]
+    if state.store_times is not None:
+        lines.append(f"stored from {told['first_store_time']} to {told['last_store_time']}")
+    for broker in state.brokers:
+        end = "without a transaction of reput" if broker.end is None else f"complete up to {broker.end}"
+        last = "" if broker.last_range is None else ", last [{}, {})".format(*broker.last_range)
+        lines.append(f"broker {broker.broker}: {counted(broker.rows, 'row')}, {end}{last}")
+    lines.append(
+        f"{counted(told['small_files'], 'small file')}, merged when there are enough of them; "
+        f"{counted(told['unsorted_files'], 'large one')} to be sorted; {told['unfiltered_files']} without a key filter"
+    )
+    features = f", features {', '.join(told['features'])}" if told["features"] else ""
+    lines.append(f"reader version {told['reader_version']}, writer version {told['writer_version']}{features}")
+    lines += [f"{name} = {value}" for name, value in told["properties"].items()]
+    return _text(lines)
+
+
+def history_json(entries: Iterable[LogEntry]) -> Iterable[str]:
+    """A line of JSON for each commit."""
+    return (printable_json({**asdict(entry), "time": _entry_time(entry)}) for entry in entries)
+
+
+def history_lines(entries: Iterable[LogEntry], width: int | None = None) -> list[str]:
+    """Return a table with a line for each commit; `width` is that of the terminal, if it is one (``TextTable``)."""
+    rows = [_cells(entry) for entry in entries]
+    return list(TextTable(_COLUMNS, width).lines(list(zip(*rows, strict=True))))
+
+
+def _cells(entry: LogEntry) -> Sequence[object]:
+    where = "" if entry.start is None or entry.end is None else f"[{entry.start}, {entry.end})"
+    operation = " ".join(filter(None, [entry.operation, f"({entry.what})" if entry.what else None]))
+    return [
+        entry.version,
+        _entry_time(entry),
+        operation,
+        entry.broker,
+        where,
+        f"+{entry.files_added} -{entry.files_removed}",
+        entry.rows,
+        size_text(entry.size_bytes),
+        entry.engine,
+    ]
+
+
+def optimize_text(report: OptimizeReport) -> str:
+    """What was merged."""
+    if not report.merges:
+        return f"nothing to merge in {counted(report.files_before, 'file')}, {size_text(report.bytes_before)}"
+    return _text(
+        [
+            (
+                f"{counted(report.merges, 'merge')}: {counted(report.files_before, 'file')}, "
+                f"{size_text(report.bytes_before)}, became "
+                f"{report.files_after}, {size_text(report.bytes_after)}, in version {report.version}"
+            )
+        ]
+    )
+
+
+def repair_text(report: RepairReport) -> str:
+    """What was set aside and written."""
+    if not report.written:
+        return f"nothing to repair: the log can be read, up to version {report.version}"
+    aside = ", ".join(map(printable, report.set_aside))
+    return f"set aside as _damaged-...: {aside}\nwrote a checkpoint of version {report.version} from the commits"
+
+
+def vacuum_text(report: VacuumReport, *, dry_run: bool) -> str:
+    """What was removed."""
+    verb = "would remove" if dry_run else "removed"
+    lines = [
+        (
+            f"{verb} {counted(report.commits, 'commit')} of the log, "
+            f"{counted(report.data_files, 'data file')} that only they had, "
+            f"{counted(report.orphans, 'file')} that no version had; {size_text(report.size_bytes)}"
+        )
+    ]
+    if report.keeps_log:
+        lines.append(
+            "the log is left as it is: delta.logRetentionDuration says how long it is kept (ALTER TABLE ... UNSET "
+            "TBLPROPERTIES leaves it to reput)"
+        )
+    return _text(lines)
+
+
+def expiry_text(report: ExpiryReport, *, dry_run: bool) -> str:
+    """What was removed, by broker."""
+    verb = "would remove" if dry_run else "removed"
+    lines = [
+        f"broker {broker}: {verb} {counted(done.rows, 'row')} from {counted(done.files, 'file')}"
+        for broker, done in report.brokers.items()
+    ]
+    return _text([*lines, f"tableRetention: {report.retention}"])
+
+
+def plan_text(plan: ForgetPlan) -> str:
+    """What would be forgotten, and what goes with it."""
+    lines = [
+        f"{counted(plan.rows, 'row')} in {counted(plan.files, 'file')} of the present version would be forgotten",
+        f"such rows are also in {counted(plan.older_files, 'file')} of older versions, or of no version",
+        *_mention_lines(plan.left),
+        *(f"{name} cannot be looked into" for name in plan.left.unreadable),
+        "with --yes they go for good: no older version of the table can be read or restored afterwards, for any row",
+    ]
+    return _text(lines)
+
+
+def forgotten_text(done: Forgotten) -> str:
+    """What was forgotten, what is left of it, and who else may have it."""
+    left = done.left
+    lines = []
+    if done.version is None:
+        lines.append("no such row, in no version")
+    else:
+        lines.append(
+            f"{counted(done.rows, 'row')} forgotten in version {done.version}: "
+            f"{counted(done.files_rewritten, 'file')} written without them, "
+            f"{counted(done.files_removed, 'file')} of {size_text(done.bytes_removed)} removed, "
+            f"{counted(done.commits_removed, 'older version')} gone"
+        )
+    lines += [f"{name} still has {counted(rows, 'such row')}" for name, rows in left.rows.items()]
+    lines += [f"{name} still has such a text" for name in left.log_files]
+    lines += [f"{name} cannot be looked into: whether it has such rows is not known" for name in left.unreadable]
+    if left.is_clean:
+        lines.append(f"none left in {left.files} data files and the table's log")
+    else:
+        lines.append(
+            "a file of reput that no version has goes when its writer has not been at work for an hour: give the same "
+            "command again then; remove others' files by hand"
+        )
+    lines += _mention_lines(left)
+    lines.append(
+        "commitlog, ConsumeQueue and IndexFile have the messages until they expire there; until then "
+        "'reput rebuild --only table' would bring the rows back"
+    )
+    return _text(lines)
+
+
+def _mention_lines(left: Traces) -> list[str]:
+    rows = sum(left.mentions.values())
+    if not rows:
+        return []
+    first = next(iter(left.mentions))
+    where = f"{counted(len(left.mentions), 'file')}, such as {first}"
+    stay = counted(rows, "row of another message has", "rows of other messages have")
+    kept = "stays" if rows == 1 else "stay"
+    return [f"{stay} the same text in a property, and {kept} ({where})"]
+
+
+def as_json(report: OptimizeReport | VacuumReport | RepairReport | ExpiryReport | ForgetPlan | Forgotten) -> str:
+    """A report's fields as one line of JSON."""
+    return printable_json(asdict(report))
+
+
+def _entry_time(entry: LogEntry) -> str | None:
+    if entry.time_ms is None:
+        return None
+    try:
+        return _time(datetime.fromtimestamp(entry.time_ms / 1000, timezone.utc))
+    except (ValueError, OverflowError, OSError):  # others may write anything
+        return None
+
+
+def _time(time: datetime) -> str:
+    return time.astimezone(timezone.utc).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+
+
+def _text(lines: Iterable[str]) -> str:
+    """The lines made harmless for a terminal, since names of brokers and properties are others'."""
+    return "\n".join(map(printable, lines))
+
 
 # ----------------------------------------------------------------------------------------------------------------------
 # `reput table optimize`: by hand the merges that a `tail` does beside its work.
@@ -34,7 +414,7 @@ def existing_table(path: TableLocation) -> DeltaTable:
 
 def brokers_of(state: TableState, broker: str | None) -> tuple[str, ...]:
     """The brokers with files of their own in a table, or `broker` alone; raises OptionError if it has none."""
-    found = sorted({file.broker for file in state.files if file.broker is not None and file.is_own})
+    found = sorted({file.bounds.broker for file in state.files if file.bounds.broker is not None and file.is_own})
     if broker is None:
         return tuple(found)
     if broker not in found:
@@ -88,7 +468,7 @@ def vacuum(path: TableLocation, versions_kept: int, *, dry_run: bool) -> VacuumR
     """
     check_table(path)
     state = TableState(path)
-    keeps_log = LOG_KEPT in state.metadata.configuration
+    keeps_log = LOG_KEPT in state.snapshot.properties
     found = _cleaning(state, versions_kept, with_commits=not keeps_log)
     if not dry_run:
         found.carry_out()
@@ -123,13 +503,13 @@ def repair(path: TableLocation) -> RepairReport:
     try:
         damage = log_damage(storage)
         if damage is None:
-            return RepairReport((), FileList(path).version, written=False)
+            return RepairReport((), read_snapshot(path).version, written=False)
         if not damage.to_set_aside:
             raise damage.error(storage)
         damage.repair(storage)
     except OSError as error:
         raise output_error_of(error)(f"{path}: the table's log cannot be repaired: {error}", file=path) from error
-    return RepairReport(damage.to_set_aside, FileList(path).write_checkpoint(), written=True)
+    return RepairReport(damage.to_set_aside, write_checkpoint(path), written=True)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -152,8 +532,8 @@ def expiry_plan(path: TableLocation, retention: RowRetention, broker: str | None
     with log_errors(state.path):
         for name in _brokers(state, broker):
             rows = ExpiredRows(name, limits)
-            files = (file for file in state.files if file.broker in (name, None))
-            expired = [rows.look_into(state.storage, state.storage.name_of(file.path)).rows for file in files]
+            files = (file for file in state.files if file.bounds.broker in (name, None))
+            expired = [rows.look_into(state.storage, file.path).rows for file in files]
             found[name] = Expired(sum(expired), sum(map(bool, expired)))
     return ExpiryReport(str(retention), found)
 
@@ -172,10 +552,6 @@ def expire(path: TableLocation, retention: RowRetention, broker: str | None) -> 
     TransientError
         Other writers committed first again and again, or the disk is full.
     """
-    from reput.sinks.table.storage import output_errors  # noqa: PLC0415  with Spark's modules
-    from reput.sinks.table.upkeep import TableUpkeep  # noqa: PLC0415
-    # MERGED
-
     state = _state(path, retention)
     names = _brokers(state, broker)
     table = existing_table(path)
@@ -246,9 +622,6 @@ def forget(path: TableLocation, request: ForgetRequest) -> Forgotten:
     TransientError
         Other writers committed first again and again, or the disk is full.
     """
-    from reput.sinks.table.forget import Forgetting  # noqa: PLC0415  with Spark's modules
-    # MERGED
-
     table = existing_table(path)
     with log_errors(table.path):
         return Forgetting(table, request).run()

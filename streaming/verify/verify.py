@@ -34,8 +34,9 @@ from reput.sinks.store_comparison import (
 from reput.sinks.table.comparison import STRETCH_BYTES, Row, StretchSums, compare_rows, plain_rows
 from reput.sinks.table.data_file import bad_files
 from reput.sinks.table.forgotten_rows import NONE_FORGOTTEN, forgotten_rows
+from reput.sinks.table.history import log_entries
 from reput.sinks.table.location import TableLocation
-from reput.sinks.table.log import log_entries
+from reput.sinks.table.log import log_errors
 from reput.sinks.table.message_table import MessageTable
 from reput.sinks.table.storage import LOG, table_storage
 from reput.source.errors import OptionError, OutputError
@@ -213,7 +214,7 @@ def verify_table(
         raise OutputError(f"{path} is no Delta table: give the directory that 'reput tail --table' made", file=path)
     section = StoreSection("table")
     rows = compared_rows(path, broker, verification.expired, tasks, spark)
-    missing = {file.name: file.problem for file in bad_files(storage, rows.files)}
+    missing = {file.path: problem for file, problem in bad_files(storage, rows.files)}
     found, unreadable = rows.sums()
     for name, problem in (unreadable | missing).items():
         kind = "file_missing" if name in missing else "file_unreadable"
@@ -281,8 +282,6 @@ def _advice(stretches: list[int], verification: StoreVerification, least: int, l
 
 def _expired_by(path: TableLocation, broker: str, version: int, verification: StoreVerification) -> str:
     """Advice to give the rules by which rows expired last, if these are others; else nothing."""
-    from reput.sinks.table.file_list import log_errors  # noqa: PLC0415  deltalake starts threads: no fork behind it
-
     with log_errors(path):
         entries = log_entries(table_storage(path), version, _VERSIONS_SEARCHED)
         found = next((each.retention for each in entries if each.retention is not None and each.broker == broker), None)

@@ -25,8 +25,8 @@ from pyspark.sql import SparkSession
 from benchmarks import machine, plots
 from benchmarks.shapes import SHAPES, made_log
 from reput.sinks.files.durable_file import DurableFiles
-from reput.sinks.table import log as table_log
-from reput.sinks.table.commit import table_name
+from reput.sinks.table import cleaning
+from reput.sinks.table.delta_table import table_name
 from reput.sinks.table.lookup import TableLookup
 from reput.sinks.table.message_file import TABLE_FILE_SCHEMA, TableFileWriter
 from reput.sinks.table.message_table import MessageTable, TableBatch
@@ -140,7 +140,7 @@ class Growth:
 
 def measure(work: Path, commits: int, every: int) -> list[Point]:
     """Points every so many commits."""
-    table_log.READ_FOR_S = table_log.READ_FOR_S // FASTER
+    cleaning.READ_FOR_S = cleaning.READ_FOR_S // FASTER
     settings = {JAVA_OPTIONS: NO_OPTIMIZER}
     spark = start_session(
         "growth", master="local[2]", driver_memory="2g", log_file=work / "spark.log", settings=settings

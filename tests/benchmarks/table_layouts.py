@@ -33,9 +33,8 @@ from benchmarks.make_log import STORE_TIMESTAMP_START
 from benchmarks.shapes import SHAPES, MadeLog, made_log
 from benchmarks.table_questions import Question, ask_deltalake, ask_spark, best_of, questions, reading
 from reput.sinks.table.columns import COLUMN_COMMENTS, commented
-from reput.sinks.table.commit import table_name
 from reput.sinks.table.data_file import TARGET_BYTES, TARGET_ROWS
-from reput.sinks.table.delta_table import DeltaTable
+from reput.sinks.table.delta_table import DeltaTable, table_name
 from reput.sinks.table.message_file import TABLE_SCHEMA
 from reput.sinks.table.upkeep import TableUpkeep
 from reput.streaming.spark.session import JAVA_OPTIONS, NO_OPTIMIZER, start_session

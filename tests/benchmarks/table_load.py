@@ -28,8 +28,7 @@ from benchmarks import machine
 from benchmarks.shapes import SHAPES, MadeLog, made_log
 from benchmarks.subjects import TAIL
 from benchmarks.table_questions import Question, reading
-from reput.sinks.table.file_list import FileList
-from reput.sinks.table.location import file_path
+from reput.sinks.table.log import read_snapshot
 from reput.sinks.table.lookup import TableLookup
 
 REPUT = str(Path(sys.executable).with_name("reput"))
@@ -89,18 +88,18 @@ def load(log: MadeLog, work: Path, *, has_upkeep: bool) -> Load:
 
 def files_of(table: Path) -> Files:
     """The files of the present version."""
-    listed = FileList(table).files()
+    listed = list(read_snapshot(table).files())
     filters = sum(path.stat().st_size for path in (table / "_keys").rglob("*.bloom"))
     log_bytes = sum(path.stat().st_size for path in (table / "_delta_log").iterdir())
-    return Files(len(listed), sum(listed["size_bytes"].to_pylist()), filters, log_bytes)
+    return Files(len(listed), sum(file.size_bytes for file in listed), filters, log_bytes)
 
 
 def some_rows(table: Path) -> list[dict[str, Any]]:
     """Rows from files all over the table."""
     rng, rows = random.Random(1), []
-    names = FileList(table).files()["path"].to_pylist()
+    names = [file.path for file in read_snapshot(table).files()]
     for name in rng.choices(names, k=ASKED):
-        with pq.ParquetFile(file_path(table, name)) as file:
+        with pq.ParquetFile(table / name) as file:
             group = file.read_row_group(rng.randrange(file.num_row_groups), ["keys", "uniq_key", "msg_id", "topic"])
             rows += group.slice(rng.randrange(len(group)), 1).to_pylist()
     return rows
@@ -140,10 +139,11 @@ def look_ups(table: Path, rows: list[dict[str, Any]]) -> list[LookUp]:
 
 def hour_of_a_topic(table: Path, topic: str) -> dict[str, int]:
     """What must be read for one topic and one hour in the middle."""
-    files = FileList(table).files()
-    least, greatest = min(files["min.store_time"].to_pylist()), max(files["max.store_time"].to_pylist())
+    version = read_snapshot(table)
+    times = [time for file in version.files() for time in file.bounds.store_times if time is not None]
+    least, greatest = min(times), max(times)
     begin = least + (greatest - least) / 2
-    every = tuple(FileList(table).column_names)
+    every = tuple(version.column_names)
     bounds = {"topic": (topic, topic), "store_time": (begin, begin + HOUR)}
     return asdict(reading(table, Question("topic and one hour", every, bounds)))
 

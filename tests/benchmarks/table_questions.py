@@ -17,7 +17,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from reput.sinks.table.commit import literal, table_name
+from reput.sinks.table.delta_table import literal, table_name
 
 ROUNDS = 3
 #: Of a time's statistics: Delta's are whole milliseconds, rounded down.

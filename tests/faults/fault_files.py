@@ -209,7 +209,7 @@ def _alone(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 #: What changes nothing.
-HARMLESS = {"fspath", "path", "strerror", "fdopen", "stat", "lstat"}
+HARMLESS = {"fspath", "path", "strerror", "fdopen", "stat", "lstat", "fstat", "lseek", "pread"}
 
 
 class FaultyOs:

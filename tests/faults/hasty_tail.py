@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from reput.sinks.table import log, upkeep
+from reput.sinks.table import cleaning, upkeep
 from reput.streaming.cli.main import main
 
 if __name__ == "__main__":
-    log.READ_FOR_S = 60
+    cleaning.READ_FOR_S = 60
     upkeep.CLEANED_EVERY = 20
     main()

@@ -18,9 +18,8 @@ from support.kept_table import KeptTable
 from reput.sinks.table.columns import COLUMN_COMMENTS, commented
 from reput.sinks.table.data_file import DataFile
 from reput.sinks.table.delta_table import DeltaTable
-from reput.sinks.table.file_list import FileList
 from reput.sinks.table.forget import ForgetRequest, Forgetting
-from reput.sinks.table.log import transaction_id
+from reput.sinks.table.log import Snapshot, transaction_id
 from reput.sinks.table.lookup import TableLookup
 from reput.sinks.table.message_file import TABLE_SCHEMA, TableFileWriter
 from reput.sinks.table.storage import table_storage
@@ -29,6 +28,7 @@ from reput.source.errors import OutputError
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.source.rows.message_schema import LATER_NAMES
+from reput.streaming.output import table_rows
 from reput.streaming.table.commands import existing_table, optimize
 from reput.streaming.tasks.tasks import SerialTasks
 from reput.streaming.verify.store_verification import StoreVerification
@@ -146,11 +146,11 @@ def differences(table: OldTable) -> int:
 def test_readers_add_nothing(by_spark: bool, old: OldTable, monkeypatch: pytest.MonkeyPatch) -> None:
     """Verify takes the table as it is: the columns that are not there are no difference, and neither is null."""
 
-    def only_spark_reads_it(_: FileList) -> None:
+    def only_spark_reads_it(_: Snapshot) -> None:
         raise OutputError(str(old.path))
 
     if by_spark:
-        monkeypatch.setattr(FileList, "check_readable", only_spark_reads_it)
+        monkeypatch.setattr(table_rows, "check_readable", only_spark_reads_it)
     assert differences(old) == 0
     assert schema_of(old).names == OLD.names
     old.fill(old.open(), [40])

@@ -15,13 +15,12 @@ from pyspark.sql import functions as sf
 from support.command_line import invoke
 from support.kept_table import KeptTable
 
-from reput.sinks.table import log
-from reput.sinks.table.file_list import TableState
-from reput.sinks.table.log import log_entries
+from reput.sinks.table import cleaning
+from reput.sinks.table.history import log_entries
 from reput.sinks.table.storage import table_storage
 from reput.sinks.table.upkeep import TableUpkeep
 from reput.source.errors import OptionError, OutputError
-from reput.streaming.table.commands import optimize, vacuum
+from reput.streaming.table.commands import TableState, optimize, vacuum
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
@@ -162,7 +161,7 @@ def test_vacuum_removes_orphans(both: list[KeptTable]) -> None:
 @pytest.mark.slow
 def test_vacuum_cuts_the_log(both: list[KeptTable], monkeypatch: pytest.MonkeyPatch) -> None:
     """At a checkpoint; every version that is kept can be read, a tail goes on, an owner's retention is respected."""
-    monkeypatch.setattr(log, "READ_FOR_S", 0)
+    monkeypatch.setattr(cleaning, "READ_FOR_S", 0)
     kept = both[0]
     table = kept.open()
     assert vacuum(kept.path, 5, dry_run=False).commits == 0

@@ -26,7 +26,7 @@ from support.record_writer import Message
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import ProgressFile
-from reput.sinks.table import expiry
+from reput.sinks.table import upkeep as expiry
 from reput.sinks.table.message_table import MessageTable
 from reput.sinks.table.retention import DAY_MS, RowRetention
 from reput.sinks.table.upkeep import TableUpkeep

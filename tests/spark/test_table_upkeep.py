@@ -19,7 +19,7 @@ from support.delta_rows import rows as rows_of
 from support.kept_table import KeptTable
 from support.other_writer import in_the_moment_of_a_commit
 
-from reput.sinks.table import log
+from reput.sinks.table import cleaning
 from reput.sinks.table import upkeep as upkeep_module
 from reput.sinks.table.lookup import TableLookup
 from reput.sinks.table.message_table import MessageTable
@@ -260,7 +260,7 @@ def test_a_merge_that_cannot_be_written_beside(kept: KeptTable, caplog: pytest.L
 
 def test_the_log_stays_short(kept: KeptTable, monkeypatch: pytest.MonkeyPatch) -> None:
     """Old versions go, and the data files that only they had; every version that is kept can be read."""
-    monkeypatch.setattr(log, "READ_FOR_S", 0)
+    monkeypatch.setattr(cleaning, "READ_FOR_S", 0)
     monkeypatch.setattr(upkeep_module, "CLEANED_EVERY", 10)
     table = kept.open()
     kept.spark.sql(f"ALTER TABLE {kept.sql} SET TBLPROPERTIES ('delta.checkpointInterval' = '10')")
@@ -288,7 +288,7 @@ def test_the_log_stays_short(kept: KeptTable, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.slow
 def test_a_file_that_came_back_is_kept(kept: KeptTable, monkeypatch: pytest.MonkeyPatch) -> None:
     """RESTORE names files again that a merge had removed."""
-    monkeypatch.setattr(log, "READ_FOR_S", 0)
+    monkeypatch.setattr(cleaning, "READ_FOR_S", 0)
     table = kept.open()
     kept.spark.sql(f"ALTER TABLE {kept.sql} SET TBLPROPERTIES ('delta.checkpointInterval' = '5')")
     kept.fill(table, range(1, 21))
@@ -297,7 +297,7 @@ def test_a_file_that_came_back_is_kept(kept: KeptTable, monkeypatch: pytest.Monk
     assert upkeep.step(LONG).merges == 1
     kept.spark.sql(f"RESTORE TABLE {kept.sql} TO VERSION AS OF {before}")
     kept.fill(table, range(21, 41))
-    assert log.clean_log(kept.path, table.delta.version, 5) > before
+    assert cleaning.clean_log(kept.path, table.delta.version, 5) > before
     assert kept.found() == kept.expected(0, 40)
 
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from support.command_line import invoke
 from support.kept_table import KeptTable
 
-from reput.sinks.table import delta_table, log
+from reput.sinks.table import cleaning, delta_table
 from reput.sinks.table import upkeep as upkeep_module
 from reput.sinks.table.storage import turn
 from reput.sinks.table.upkeep import TableUpkeep
@@ -51,7 +51,7 @@ def test_a_broker_that_was_silent_while_others_filled_the_log(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The commit that it saw last is not in the log any more: its rows are counted, and it goes on."""
-    monkeypatch.setattr(log, "READ_FOR_S", 0)
+    monkeypatch.setattr(cleaning, "READ_FOR_S", 0)
     monkeypatch.setattr(upkeep_module, "CLEANED_EVERY", 5)
     silent, busy = brokers(spark, tmp_path, "b", "c")
     running = silent.open()
@@ -75,7 +75,7 @@ def test_a_second_reput_is_seen_where_the_log_was_cut(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last transaction tells of it where the commits themselves are gone."""
-    monkeypatch.setattr(log, "READ_FOR_S", 0)
+    monkeypatch.setattr(cleaning, "READ_FOR_S", 0)
     first, second = brokers(spark, tmp_path, "b", "b")
     second.out = tmp_path / "second-out"
     running = first.open()
@@ -83,7 +83,7 @@ def test_a_second_reput_is_seen_where_the_log_was_cut(
     spark.sql(f"ALTER TABLE {first.sql} SET TBLPROPERTIES ('delta.checkpointInterval' = '5')")
     other = second.open()
     second.fill(other, range(11, 31))
-    assert log.clean_log(first.path, other.delta.version, 5) > 2
+    assert cleaning.clean_log(first.path, other.delta.version, 5) > 2
     with pytest.raises(OutputError, match="another reput has committed rows of broker 'b'"):
         first.fill(running, [40])
     assert first.found() == first.expected(0, 30)
@@ -94,7 +94,7 @@ def test_rows_are_counted_behind_a_cleaned_log(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What Spark read of the log at the start is gone when a DELETE of another process makes the run count its rows."""
-    monkeypatch.setattr(log, "READ_FOR_S", 0)
+    monkeypatch.setattr(cleaning, "READ_FOR_S", 0)
     (kept,) = brokers(spark, tmp_path, "b")
     kept.fill(kept.open(), [1])
     spark.sql(f"ALTER TABLE {kept.sql} SET TBLPROPERTIES ('delta.checkpointInterval' = '5')")
@@ -102,7 +102,7 @@ def test_rows_are_counted_behind_a_cleaned_log(
     running = kept.open()
     known = set((running.path / "_delta_log").glob("*.checkpoint.parquet"))
     kept.fill(running, range(11, 31))
-    assert log.clean_log(kept.path, running.delta.version, 5) > 0
+    assert cleaning.clean_log(kept.path, running.delta.version, 5) > 0
     assert not any(path.exists() for path in known)
     deltalake.DeltaTable(str(kept.path)).delete(f"physical_offset = {kept.offsets[3]}")
     with caplog.at_level(logging.WARNING, "reput"):

@@ -21,7 +21,7 @@ from support.kept_table import KeptTable
 from support.proof_counts import Proof
 
 from reput.sinks.files import durable_file
-from reput.sinks.table import log, storage
+from reput.sinks.table import cleaning, storage
 from reput.sinks.table import upkeep as upkeep_module
 from reput.sinks.table.upkeep import TableUpkeep, UpkeepDone
 
@@ -81,7 +81,7 @@ def counting(fatal: int, error: Callable[[], BaseException], *, for_ever: bool) 
 @pytest.fixture
 def kept(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KeptTable:
     """A table with files to merge, and a log and files to remove."""
-    monkeypatch.setattr(log, "READ_FOR_S", 0)
+    monkeypatch.setattr(cleaning, "READ_FOR_S", 0)
     monkeypatch.setattr(upkeep_module, "CLEANED_EVERY", 1)
     kept = KeptTable(spark, tmp_path / "first")
     table = kept.open()

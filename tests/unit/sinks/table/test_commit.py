@@ -13,11 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from reput.sinks.table.commit import Change
-from reput.sinks.table.data_file import DataFile, LoggedAdd
-from reput.sinks.table.delta_table import DeltaTable, TransactionAlreadyCommittedError
-from reput.sinks.table.log import commit_file
-from reput.sinks.table.snapshot import Snapshot
+from reput.sinks.table.data_file import DataFile
+from reput.sinks.table.delta_table import Change, DeltaTable, TransactionAlreadyCommittedError
+from reput.sinks.table.log import Snapshot, commit_file
 from reput.source.errors import OutputError, SinkError
 
 APP = "reput/b/messages"
@@ -212,7 +210,7 @@ def test_what_is_written(tmp_path: Path) -> None:
     for version in range(3):
         (table.path / commit_file(version)).unlink()
     found = Snapshot.load(table.storage)
-    assert [*sorted((file.path, file.action["baseRowId"]) for file in found.files())] == [
+    assert [*sorted((file.path, file.logged["baseRowId"]) for file in found.files())] == [
         ("0.parquet", 0),
         ("10.parquet", 10),
         ("20.parquet", 20),
@@ -271,9 +269,9 @@ def test_a_path_in_the_log(tmp_path: Path) -> None:
     file = written(table, 0)
     (table.path / file.path).rename(table.path / name)
     table.append([DataFile.new(name, file.size_bytes, file.statistics_json)], app_id=APP, version=1)
-    (logged,) = Snapshot.load(table.storage).files()
-    assert logged.path == "with%20space%2520%C3%BC%23%3F.parquet"
-    assert table.storage.name_of(logged.path) == name
+    (found,) = Snapshot.load(table.storage).files()
+    assert found.logged["path"] == "with%20space%2520%C3%BC%23%3F.parquet"
+    assert found.path == name
     assert len(deltalake.DeltaTable(str(table.path)).to_pyarrow_table()) == 10
 
 
@@ -317,7 +315,7 @@ def test_v2_checkpoints(tmp_path: Path) -> None:
     for first in (0, 10):
         append(table, first)
     sound = Snapshot.load(table.storage)
-    adds = [dict(file.action) for file in sound.files()]
+    adds = [dict(file.logged) for file in sound.files()]
     log = table.path / "_delta_log"
     (log / "_sidecars").mkdir()
     pq.write_table(pa.table({"add": pa.array(adds, CHECKPOINTED)}), log / "_sidecars" / "a.parquet")
@@ -336,4 +334,4 @@ def test_v2_checkpoints(tmp_path: Path) -> None:
     found = Snapshot.load(table.storage)
     assert (found.version, found.transactions, found.metadata) == (2, {APP: 10}, sound.metadata)
     assert sorted(file.path for file in found.files()) == ["0.parquet", "10.parquet"]
-    assert [file.bounds for file in found.files()] == [LoggedAdd(add).bounds for add in adds]
+    assert [file.bounds for file in found.files()] == [DataFile.of(table.storage, add).bounds for add in adds]

@@ -12,41 +12,52 @@ import pyarrow.parquet as pq
 import pytest
 
 from reput.sinks.table import upkeep
-from reput.sinks.table.data_file import TARGET_BYTES, TARGET_ROWS, StoredFile
+from reput.sinks.table.data_file import TARGET_BYTES, TARGET_ROWS, DataFile, delta_statistics
 from reput.sinks.table.storage import table_storage
 from reput.sinks.table.upkeep import Merge, next_merge, next_unsorted
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
-def stored(number: int, rows: int = 100, *, seconds: int = 10, path: str = "part-x", size_bytes: int = 0) -> StoredFile:
+def stored(number: int, rows: int = 100, *, seconds: int = 10, path: str = "part-x", size_bytes: int = 0) -> DataFile:
     begin = START + timedelta(seconds=seconds * number)
     end = begin + timedelta(seconds=seconds - 1)
-    return StoredFile(f"{path}{number}", size_bytes or rows * 60, rows, number * 1000, number * 1000 + 999, begin, end)
-
-
-def merged(files: list[StoredFile]) -> StoredFile:
-    """What a merge makes of them."""
-    return StoredFile(
-        f"merged-{files[0].path}",
-        sum(file.size_bytes for file in files),
-        sum(file.rows for file in files),
-        files[0].least,
-        files[-1].greatest,
-        files[0].first_time,
-        files[-1].last_time,
+    return described(
+        f"{path}{number}", size_bytes or rows * 60, rows, (number * 1000, number * 1000 + 999), (begin, end)
     )
 
 
-def tidy(files: list[StoredFile]) -> tuple[list[StoredFile], int]:
+def described(
+    name: str, size_bytes: int, rows: int, offsets: tuple[int, int], times: tuple[object, object]
+) -> DataFile:
+    (least, greatest), (begin, end) = offsets, times
+    low, high = {"physical_offset": least, "store_time": begin}, {"physical_offset": greatest, "store_time": end}
+    return DataFile(name, size_bytes, 0, delta_statistics(rows, low, high, {}))
+
+
+def rows_of(files: list[DataFile]) -> int:
+    return sum(file.bounds.rows or 0 for file in files)
+
+
+def merged(files: list[DataFile]) -> DataFile:
+    """What a merge makes of them."""
+    first, last = files[0].bounds, files[-1].bounds
+    assert first.least is not None
+    assert last.greatest is not None
+    size_bytes = sum(file.size_bytes for file in files)
+    times = first.store_times[0], last.store_times[1]
+    return described(f"merged-{files[0].path}", size_bytes, rows_of(files), (first.least, last.greatest), times)
+
+
+def tidy(files: list[DataFile]) -> tuple[list[DataFile], int]:
     """Merge until nothing is left to merge; the rows that were written for it, too."""
     written = 0
     while found := next_merge(files):
         assert len(found) > 1
-        assert sum(file.rows for file in found) <= TARGET_ROWS
+        assert rows_of(found) <= TARGET_ROWS
         at = files.index(found[0])
         assert files[at : at + len(found)] == found, "not consecutive in the log"
-        written += sum(file.rows for file in found)
+        written += rows_of(found)
         files = [*files[:at], merged(found), *files[at + len(found) :]]
     return files, written
 
@@ -54,7 +65,7 @@ def tidy(files: list[StoredFile]) -> tuple[list[StoredFile], int]:
 @pytest.mark.parametrize("rows", [1, 100, 4000])
 def test_two_days_of_commits(rows: int) -> None:
     """A commit every ten seconds: few files at any moment, each row written a few times, one file for a day at last."""
-    files: list[StoredFile] = []
+    files: list[DataFile] = []
     most = written = 0
     for number in range(2 * 8640):
         files, more = tidy([*files, stored(number, rows)])
@@ -63,7 +74,7 @@ def test_two_days_of_commits(rows: int) -> None:
     levels = 7
     assert most <= 8 * levels + 2 * 8640 * rows / TARGET_ROWS * 2
     assert written <= levels * 2 * 8640 * rows
-    first_day = [file for file in files if file.last_time < START + timedelta(days=1)]  # type: ignore[operator]
+    first_day = [file for file in files if file.bounds.store_times[1] < START + timedelta(days=1)]  # type: ignore[operator]
     assert len(first_day) <= max(1, 3 * 8640 * rows / TARGET_ROWS)
 
 
@@ -76,10 +87,10 @@ def test_any_sizes() -> None:
             for number in range(rng.randrange(1, 120))
         ]
         left, _ = tidy(files)
-        assert sum(file.rows for file in left) == sum(file.rows for file in files)
+        assert rows_of(left) == rows_of(files)
         for file in left:
             if file not in files:
-                assert len({*file.day}) == 1
+                assert len({*file.days}) == 1
         assert tidy(left) == (left, 0)
 
 
@@ -90,7 +101,7 @@ def test_bytes_count_as_rows_do() -> None:
     assert next_unsorted([stored(0, 10), stored(1, TARGET_ROWS, path="merged-")]) == []
 
 
-def write(directory: Path, name: str, first: int, count: int, **more: list[str]) -> StoredFile:
+def write(directory: Path, name: str, first: int, count: int, **more: list[str]) -> DataFile:
     rng = Random(first)
     offsets = list(range(first, first + count))
     rows = pa.table(
@@ -106,7 +117,8 @@ def write(directory: Path, name: str, first: int, count: int, **more: list[str])
         }
     )
     pq.write_table(rows, directory / name, row_group_size=7, store_schema=False)
-    return StoredFile(name, (directory / name).stat().st_size, count, first, first + count - 1, None, None)
+    size_bytes = (directory / name).stat().st_size
+    return described(name, size_bytes, count, (first, first + count - 1), (None, None))
 
 
 def test_a_merged_file_has_every_row_by_topic(tmp_path: Path) -> None:

@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import struct
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.deletion_vector import deletion_vector
 
-from reput.sinks.table import data_file
-from reput.sinks.table.data_file import LoggedAdd, count_before, count_by_broker, last_row, live_batches, live_numbers
+from reput.sinks.table.data_file import DataFile, count_before, count_by_broker, last_row, live_batches, live_numbers
 from reput.sinks.table.storage import LocalStorage, table_storage
 
 TIME = datetime(2026, 11, 21, 1, 2, 3, 4000, tzinfo=timezone.utc)
 Row = tuple[str | None, int | None]
-
-
-def vector(rows: list[int]) -> dict[str, Any]:
-    """A deletion vector in the log, of less than 4096 rows."""
-    data = struct.pack("<IqIIIHHI", 1681511377, 1, 0, 12346, 1, 0, len(rows) - 1, 0) + np.array(rows, "<u2").tobytes()
-    data += bytes(-len(data) % 4)
-    text = base64.b85encode(data).translate(bytes.maketrans(data_file._B85, data_file._Z85)).decode()
-    return {"storageType": "i", "pathOrInlineDv": text, "sizeInBytes": len(data), "cardinality": len(rows)}
 
 
 class Files:
@@ -37,7 +26,7 @@ class Files:
         self.storage = table_storage(root)
         self._root = root
 
-    def add(self, rows: list[Row], *, deleted: list[int] | None = None, bounds: bool = True) -> LoggedAdd:
+    def add(self, rows: list[Row], *, deleted: list[int] | None = None, bounds: bool = True) -> DataFile:
         name = f"{len(list(self._root.iterdir()))}.parquet"
         brokers, offsets = [row[0] for row in rows], [row[1] for row in rows]
         columns = {"broker": pa.array(brokers, pa.string()), "physical_offset": pa.array(offsets, pa.int64())}
@@ -52,7 +41,7 @@ class Files:
             stats["maxValues"] = {"broker": max(names), "physical_offset": max(known)}
             stats["nullCount"] = {"broker": brokers.count(None)}
         action = {"path": name, "size": 1, "stats": json.dumps(stats)}
-        return LoggedAdd(action | ({"deletionVector": vector(deleted)} if deleted else {}))
+        return DataFile.of(self.storage, action | ({"deletionVector": deletion_vector(deleted)} if deleted else {}))
 
 
 @pytest.fixture

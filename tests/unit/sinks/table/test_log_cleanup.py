@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from reput.sinks.table.log import READ_FOR_S, cleaning
+from reput.sinks.table.cleaning import READ_FOR_S, cleaning
 from reput.sinks.table.storage import table_storage
 
 #: A checkpoint at each tenth version.

@@ -12,8 +12,7 @@ import pyarrow as pa
 import pytest
 from support.command_line import invoke
 
-from reput.sinks.table.file_list import FileList
-from reput.sinks.table.log import log_damage
+from reput.sinks.table.log import log_damage, read_snapshot
 from reput.sinks.table.storage import table_storage
 from reput.source.errors import OutputError
 
@@ -73,11 +72,11 @@ def test_a_checkpoint(file: str, damage: Callable[[Path], object], log: Path) ->
     """The error names it and a command, after which all rows are read, and a checkpoint is there."""
     damage(log)
     with pytest.raises(OutputError, match=rf"{file}: .*all commits are there: 'reput table repair --table ") as refused:
-        FileList(log.parent).files()
+        read_snapshot(log.parent)
     assert "\n" not in str(refused.value)
     there = {path.name: path.read_bytes() for path in log.iterdir()}
     assert "wrote a checkpoint of version 5" in repair(log)
-    assert FileList(log.parent).files().num_rows == 6
+    assert len(list(read_snapshot(log.parent).files())) == 6
     assert json.loads((log / HINT).read_text())["version"] == 5
     assert {path.name.removeprefix("_damaged-") for path in log.iterdir()} >= set(there)
     assert (log / f"_damaged-{file}").read_bytes() == there[file]
@@ -100,7 +99,7 @@ def test_a_commit(file: str, found: str, damage: Callable[[Path], object], log: 
     damage(log)
     before = {path.name for path in log.iterdir()}
     with pytest.raises(OutputError, match=rf"{file}: .*{found}.*put it back from a backup") as refused:
-        FileList(log.parent).files()
+        read_snapshot(log.parent)
     assert "\n" not in str(refused.value)
     result = invoke(["table", "repair", "--table", str(log.parent)])
     assert result.exit_code == 1
@@ -112,6 +111,6 @@ def test_the_newest_commit_is_moved_away(log: Path) -> None:
     """As the error says: the table is the version before."""
     cut(log / commit(5), 60)
     with pytest.raises(OutputError, match="move it out of the directory: the table is version 4 then"):
-        FileList(log.parent)
+        read_snapshot(log.parent)
     (log / commit(5)).rename(log.parent.parent / "away")
-    assert FileList(log.parent).version == 4
+    assert read_snapshot(log.parent).version == 4

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reput.sinks.table.expiry import ExpiredRows
 from reput.sinks.table.retention import ALL_FOREVER, DAY_MS, NEVER_MS, RowRetention
+from reput.sinks.table.upkeep import ExpiredRows
 
 MIDNIGHT = datetime(2026, 3, 1, tzinfo=timezone.utc)
 

@@ -12,8 +12,7 @@ import pyarrow as pa
 import pytest
 
 from reput.sinks.table.data_file import KeyFilterWriter
-from reput.sinks.table.file_list import FileList
-from reput.sinks.table.location import file_path
+from reput.sinks.table.log import read_snapshot
 from reput.sinks.table.lookup import TableAnswer, TableLookup, Within
 from reput.sinks.table.message_file import TABLE_SCHEMA
 from reput.sinks.table.storage import table_storage
@@ -55,7 +54,7 @@ def random_table(root: Path, rng: Random) -> list[Row]:
     files = [rows[start:end] for start, end in zip([0, *cuts], [*cuts, len(rows)], strict=True) if start < end]
     write(root, files)
     filters = KeyFilterWriter(table_storage(root))
-    for name in FileList(root).files()["path"].to_pylist():
+    for name in (file.path for file in read_snapshot(root).files()):
         if rng.random() < 0.6:
             filters.write_from_file(name)
     return [row | {"properties": dict(row["properties"])} for row in rows]
@@ -119,7 +118,7 @@ def test_few_files_are_opened(tmp_path: Path) -> None:
     lookup = TableLookup(tmp_path)
     unfiltered = lookup.by_key("K77", max_num=5)
     assert (opened(unfiltered), unfiltered.unfiltered) == ((20, 20), 20)
-    for name in FileList(tmp_path).files()["path"].to_pylist():
+    for name in (file.path for file in read_snapshot(tmp_path).files()):
         KeyFilterWriter(table_storage(tmp_path)).write_from_file(name)
     for found in (lookup.by_key("K77", max_num=5), lookup.by_unique_key("U77", max_num=5)):
         assert [row["physical_offset"] for row in found.rows] == [7700]
@@ -152,7 +151,7 @@ def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="no offset message id"):
         lookup.by_msg_id("xyz")
     for damage in ("cut", "gone"):
-        path = file_path(tmp_path / "t", FileList(tmp_path / "t").files()["path"][0].as_py())
+        path = tmp_path / "t" / next(read_snapshot(tmp_path / "t").files()).path
         path.write_bytes(path.read_bytes()[:-10]) if damage == "cut" else path.unlink()
         with pytest.raises(OutputError, match="a file of the table, cannot be read") as raised:
             lookup.by_unique_key("u", max_num=1)

@@ -16,13 +16,14 @@ from support.delta_rows import delta_table
 from support.kept_table import KeptTable
 from support.s3_server import BUCKET, S3Server, s3_server
 
-from reput.sinks.table import consumption, log, message_table
+from reput.sinks.table import cleaning as cleaning_module
+from reput.sinks.table import consumption, message_table
 from reput.sinks.table import upkeep as upkeep_module
+from reput.sinks.table.cleaning import cleaning
 from reput.sinks.table.consumption import FIRST_SEEN, PROGRESS, ConsumptionTable, Move
-from reput.sinks.table.file_list import FileList
 from reput.sinks.table.forget import ForgetRequest, Forgetting
 from reput.sinks.table.location import S3Location
-from reput.sinks.table.log import cleaning
+from reput.sinks.table.log import read_snapshot
 from reput.sinks.table.lookup import TableLookup
 from reput.sinks.table.retention import RowRetention
 from reput.sinks.table.storage import S3Storage, table_storage
@@ -125,7 +126,7 @@ def dying(fatal: int, calls: list[str]) -> Callable[[Any], Any]:
 @pytest.mark.slow
 def test_upkeep_dies_anywhere(kept: KeptTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before each put and removal of a merge, a key filter or the clean-up; the next run has all rows and finishes."""
-    monkeypatch.setattr(log, "READ_FOR_S", 0)
+    monkeypatch.setattr(cleaning_module, "READ_FOR_S", 0)
     monkeypatch.setitem(message_table._PROPERTIES, "delta.checkpointInterval", "5")
     monkeypatch.setattr(upkeep_module, "CLEANED_EVERY", 1)
     kept = on_s3(KeptTable(None, tmp_path / "kept", count=600), tmp_path.name)
@@ -153,7 +154,7 @@ def test_upkeep_dies_anywhere(kept: KeptTable, tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.slow
 def test_rows_expire_and_the_log_is_cut(kept: KeptTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log, "READ_FOR_S", 0)
+    monkeypatch.setattr(cleaning_module, "READ_FOR_S", 0)
     monkeypatch.setitem(message_table._PROPERTIES, "delta.checkpointInterval", "5")
     table = kept.open()
     kept.fill(table, range(1, 13))
@@ -221,4 +222,4 @@ def test_the_ledger_of_consumption_is_beside_the_table(kept: KeptTable, monkeypa
         ledger.tidy()
     assert ledger.version == 3
     assert ledger.state() == ({("billing", "orders"): {0: 3}}, 3)
-    assert FileList(ledger.path).files().num_rows < 4
+    assert len(list(read_snapshot(ledger.path).files())) < 4

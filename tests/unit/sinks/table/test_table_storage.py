@@ -20,7 +20,7 @@ from faults.fault_files import Stopped
 from support.s3_server import BUCKET, WRONG_KEY, S3Server, s3_server
 
 from reput.sinks.table import storage as storage_module
-from reput.sinks.table.location import S3Location, beside, parse_location
+from reput.sinks.table.location import S3Location, beside, logged_name, parse_location
 from reput.sinks.table.storage import LOG, PROBE, LocalStorage, S3Place, S3Storage, TableStorage, table_storage
 from reput.source.errors import OptionError, OutputError, OutputFailingError
 
@@ -90,7 +90,6 @@ class TestTableStorage:
 
     def test_what_is_missing(self, storage: TableStorage) -> None:
         assert storage.status("none") is None
-        assert storage.identity("none") == ()
         assert storage.files("none") == []
         storage.remove(["none", "none/below"], durable=True)
         for action in (storage.read, storage.open):
@@ -115,12 +114,10 @@ class TestTableStorage:
 
     def test_one_is_first(self, storage: TableStorage) -> None:
         assert storage.put_if_absent(FIRST, b"one")
-        known = storage.identity(FIRST)
         assert not storage.put_if_absent(FIRST, b"two")
         assert storage.read(FIRST) == b"one"
-        assert storage.identity(FIRST) == known != ()
         storage.put(FIRST, b"six", durable=True)
-        assert storage.identity(FIRST) != known
+        assert storage.read(FIRST) == b"six"
         assert {file.name for file in storage.files(deep=True)} == {FIRST}
 
     def test_of_many_one_is_first(self, storage: TableStorage) -> None:
@@ -157,10 +154,10 @@ class TestTableStorage:
         assert storage.read("x") == b"1"
 
     def test_names_in_the_log(self, storage: TableStorage) -> None:
-        assert storage.name_of("day=1/a%20b.parquet") == "day=1/a b.parquet"
-        assert storage.name_of(f"{storage.uri}/a%20b.parquet") == "a b.parquet"
+        assert logged_name(storage.location, "day=1/a%20b.parquet") == "day=1/a b.parquet"
+        assert logged_name(storage.location, f"{storage.uri}/a%20b.parquet") == "a b.parquet"
         elsewhere = f"{beside(storage.location, '-other')}/a.parquet"
-        assert storage.name_of(elsewhere) == elsewhere
+        assert logged_name(storage.location, elsewhere) == elsewhere
 
 
 def test_a_file_of_another_table(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +165,7 @@ def test_a_file_of_another_table(server: S3Server, monkeypatch: pytest.MonkeyPat
     use(server, monkeypatch)
     here, there = on_s3(), on_s3()
     there.put("a b.parquet", b"x", durable=True)
-    name = here.name_of(f"{there.uri}/a%20b.parquet")
+    name = logged_name(here.location, f"{there.uri}/a%20b.parquet")
     assert here.read(name) == b"x"
     assert here.statuses([name, *map(str, range(99))])[0] is not None
 
@@ -188,13 +185,13 @@ def test_bad_servers(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
         use(bad, monkeypatch)
         storage = on_s3()
         if (refusal := KINDS[kind]) is None:
-            storage.check_commits()
+            storage.check()
             assert storage.put_if_absent(FIRST, b"one")
             assert not storage.put_if_absent(FIRST, b"two")
             assert storage.read(FIRST) == b"one"
         else:
             with pytest.raises(OutputError, match=refusal):
-                storage.check_commits()
+                storage.check()
             with pytest.raises(OutputError, match=refusal):
                 storage.put_if_absent(FIRST, b"one")
         assert not [file for file in storage.files(deep=True) if PROBE in file.name]
@@ -204,7 +201,7 @@ def test_the_server_is_tried_once(server: S3Server, monkeypatch: pytest.MonkeyPa
     use(server, monkeypatch)
     storage = on_s3()
     for _ in range(2):
-        storage.check_commits()
+        storage.check()
     assert (
         sum(PROBE in each and each.startswith("PUT") for each in server.requests if storage.location.key in each) == 2
     )
@@ -320,9 +317,10 @@ def test_what_a_dead_process_left_of_a_commit_goes_after_an_hour(
             storage.put_if_absent(f"{LOG}/{0:020d}.{kind}", b"x")
     found = {path.name for path in log.iterdir()}
     assert len(found - others) == 1
-    storage.remove_left_over()
-    assert {path.name for path in log.iterdir()} == found
+    storage = LocalStorage(tmp_path)
+    assert storage.put_if_absent(f"{LOG}/new", b"x")
+    assert {path.name for path in log.iterdir()} == found | {"new"}
     for path in log.iterdir():
         os.utime(path, (time.time() - HOUR_S - 1,) * 2)
-    storage.remove_left_over()
-    assert {path.name for path in log.iterdir()} == others
+    assert not LocalStorage(tmp_path).put_if_absent(f"{LOG}/new", b"x")
+    assert {path.name for path in log.iterdir()} == others | {"new"}

@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from reput.sinks.table.commit import added_columns, refusal
 from reput.sinks.table.data_file import FileBounds
-from reput.sinks.table.delta_table import is_vacant
-from reput.sinks.table.location import file_path
-from reput.sinks.table.log import RowsTaken, TableCommit, commit_digest, commits
+from reput.sinks.table.delta_table import added_columns, is_vacant, refusal
+from reput.sinks.table.history import RowsTaken, TableCommit, commits
+from reput.sinks.table.location import logged_name
+from reput.sinks.table.log import commit_digest
 from reput.sinks.table.replace import LogRanges
 from reput.sinks.table.storage import table_storage
 from reput.sinks.table.watch import MARKS_MAX, RowGap, RowLedger
@@ -30,7 +30,8 @@ APP = "reput/b/messages"
 
 
 def file(kind: str, low: str | None = "b", high: str | None = "b", *, rows: int = 3, change: bool = True) -> Any:
-    statistics = {"numRecords": rows, "minValues": {"broker": low}, "maxValues": {"broker": high}}
+    statistics: dict[str, Any] = {"numRecords": rows, "minValues": {"broker": low}, "maxValues": {"broker": high}}
+    statistics["nullCount"] = {"broker": 0}
     stats = None if low is None else json.dumps(statistics)
     return {kind: {"path": "x", "dataChange": change, "stats": stats}}
 
@@ -239,8 +240,8 @@ def test_what_statistics_say_of_a_file() -> None:
     assert bounds("c", "d", 5, 9, nulls=None).may_hold("b")
     assert not bounds("b", "b", None, None, rows=0).may_hold("b")
     assert FileBounds.of(None).may_hold("b")
-    assert file_path(Path("/t"), "a%20b/c.parquet") == Path("/t/a b/c.parquet")
-    assert file_path(Path("/t"), "file:/u/a%20b") == Path("/u/a b")
+    assert logged_name(Path("/t"), "a%20b/c.parquet") == "a b/c.parquet"
+    assert [logged_name(Path("/t"), f"file:/{at}/a%20b") for at in "tu"] == ["a b", "/u/a b"]
 
 
 WANTED = StructType([StructField("broker", StringType()), StructField("queue_id", IntegerType())])

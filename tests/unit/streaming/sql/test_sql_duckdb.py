@@ -23,7 +23,7 @@ from support.proof_counts import Proof
 from support.sql_corpus import statements
 
 from reput.sinks.table.data_file import KeyFilterWriter
-from reput.sinks.table.file_list import FileList
+from reput.sinks.table.log import read_snapshot
 from reput.sinks.table.message_file import TABLE_SCHEMA
 from reput.sinks.table.storage import table_storage
 from reput.source.errors import OptionError
@@ -67,7 +67,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number in range(4):
         deltalake.write_deltalake(str(path), rows_of(number * 10, 10), mode="append")
     filters = KeyFilterWriter(table_storage(path))
-    for name in FileList(path).files()["path"].to_pylist():
+    for name in (file.path for file in read_snapshot(path).files()):
         filters.write_from_file(name)
     return path
 
@@ -87,9 +87,9 @@ def ask(table: Path, statement: str, **how: Any) -> list[tuple[Any, ...]]:
 @pytest.fixture(scope="module")
 def connection(table: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     """As each query has it."""
-    files = FileList(table)
+    version = read_snapshot(table)
     with duckdb.connect(":memory:", config=module._CONFIG) as con:
-        module._make_view(con, table, files, files.files()["path"].to_pylist())
+        module._make_view(con, version, list(version.files()))
         yield con
 
 
@@ -215,7 +215,7 @@ def test_key_filters_leave_files_out(table: Path, condition: str, rows: int, fil
     """A key that every row must have leaves the files that have it; any other condition leaves all."""
     statement = f"SELECT * FROM messages m WHERE {condition}"
     assert len(ask(table, statement)) == rows
-    assert len(module._names(table, FileList(table), check_query(duckdb.connect(), statement).keys)) == files
+    assert len(module._files(read_snapshot(table), check_query(duckdb.connect(), statement).keys)) == files
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from reput.sinks.table.forget import Forgotten, Traces
-from reput.sinks.table.log import LogEntry, log_entries, rows_before
+from reput.sinks.table.history import LogEntry, log_entries, rows_before
 from reput.sinks.table.storage import table_storage
-from reput.streaming.table import report
+from reput.streaming.table import commands
 
 HOSTILE = "x\x1b]0;x\x07\u202e\u2028forged\x85line\u2029\n"
 CLEAN = Traces(3, {}, {}, [], [])
@@ -40,10 +40,10 @@ def test_history_of_others(tmp_path: Path) -> None:
     assert [entry.version for entry in entries] == [2, 1, 0]
     assert [(entry.what, entry.operation) for entry in entries] == [(None, "DELETE"), (HOSTILE, None), (None, HOSTILE)]
     assert (entries[1].start, entries[1].end) == (None, 7)
-    lines = report.history_lines(entries)
+    lines = commands.history_lines(entries)
     assert len(lines) == 4
     assert all(is_harmless(line) for line in lines)
-    for line, entry in zip(report.history_json(entries), entries, strict=True):
+    for line, entry in zip(commands.history_json(entries), entries, strict=True):
         assert is_harmless(line)
         assert json.loads(line)["broker"] == entry.broker
         assert json.loads(line)["time"] is None
@@ -88,13 +88,13 @@ def test_what_the_removed_log_told(tmp_path: Path) -> None:
 )
 def test_what_is_left_is_told(left: Traces, said: str) -> None:
     """By name, harmless, and never beside the word that nothing is left."""
-    text = report.forgotten_text(Forgotten(rows=7, version=3, left=left))
+    text = commands.forgotten_text(Forgotten(rows=7, version=3, left=left))
     assert said in text
     assert text.startswith("7 rows forgotten in version 3")
     assert ("none left" in text) == left.is_clean
     assert is_harmless(text)
-    assert is_harmless(report.plan_text(report.ForgetPlan(1, 1, 1, left)))
-    assert json.loads(report.as_json(Forgotten(left=left)))["left"]["files"] == 3
+    assert is_harmless(commands.plan_text(commands.ForgetPlan(1, 1, 1, left)))
+    assert json.loads(commands.as_json(Forgotten(left=left)))["left"]["files"] == 3
 
 
 def test_an_entry_without_a_note() -> None:

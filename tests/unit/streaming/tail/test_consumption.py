@@ -16,11 +16,10 @@ import pytest
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.table.columns import CONSUMPTION_SCHEMA
-from reput.sinks.table.commit import DataFile
 from reput.sinks.table.consumption import milliseconds_of
-from reput.sinks.table.delta_table import DeltaTable
-from reput.sinks.table.file_list import FileList
+from reput.sinks.table.delta_table import DataFile, DeltaTable
 from reput.sinks.table.location import consumption_table_path
+from reput.sinks.table.log import read_snapshot
 from reput.source.errors import OutputError
 from reput.streaming.config import consumer_offsets
 from reput.streaming.config.pipeline import load_config
@@ -74,7 +73,7 @@ class Broker:
         path = consumption_table_path(self.table)
         if not path.exists():
             return []
-        found = [pq.read_table(path / name) for name in FileList(path).files()["path"].to_pylist()]
+        found = [pq.read_table(path / name) for name in (file.path for file in read_snapshot(path).files())]
         return pa.concat_tables([CONSUMPTION_SCHEMA.empty_table(), *found]).sort_by("seen_after").to_pylist()
 
     def moves(self) -> list[tuple[Any, ...]]:
@@ -330,7 +329,7 @@ def test_small_files_are_merged_and_no_row_is_lost(broker: Broker, monkeypatch: 
         broker.write({"orders@billing": {0: offset}})
         broker.watch.look()
     assert [row["offset_after"] for row in broker.rows()] == list(range(22))
-    assert FileList(consumption_table_path(broker.table)).files().num_rows < 8
+    assert len(list(read_snapshot(consumption_table_path(broker.table)).files())) < 8
     broker.write({"orders@billing": {0: 30}})
     broker.start().look()
     assert broker.moves()[-1][3:5] == (21, 30)

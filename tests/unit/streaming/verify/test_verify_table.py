@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from support.deletion_vector import deletion_vector
 from support.outputs import Output
 from support.record_writer import Message, write_store
 from support.store_table import add_store
@@ -28,11 +29,10 @@ from reput.sinks.table.comparison import (
     plain_rows,
     row_digests,
 )
-from reput.sinks.table.data_file import FileBounds, LoggedFile
+from reput.sinks.table.data_file import DataFile, FileBounds
 from reput.sinks.table.message_file import TABLE_SCHEMA
 from reput.sinks.table.retention import ALL_FOREVER, DAY_MS, RowRetention
 from reput.sinks.table.storage import table_storage
-from reput.source.arrays import Bools
 from reput.source.rows.message_schema import LATER_NAMES
 from reput.streaming.tasks import task_session
 from reput.streaming.verify.store_verification import StoreVerification
@@ -173,7 +173,7 @@ def test_rows_of_some_of_a_file(output: Output, table: Path) -> None:
     pq.write_table(rows, path, row_group_size=7)
     reader = RowsReader(table_storage(table.parent), BROKER, ALL_FOREVER.limits(NOW_S))
     kept = np.arange(rows.num_rows) % 3 != 0
-    file = LoggedFile(path.name, 0, FileBounds(None, None, None, None), kept)
+    file = DataFile(path.name, 0, 0, None, {"deletionVector": deletion_vector(np.flatnonzero(~kept).tolist())})
     wanted = rows.filter(pa.array(kept)).filter(pc.field("broker") == BROKER).to_batches()
     found = [row for batch in reader.batches(file) for row in plain_rows(batch)]
     assert found == [row for batch in wanted for row in plain_rows(batch)] != []
@@ -280,8 +280,8 @@ def test_expired_rows(tmp_path: Path, output: Output, table: Path) -> None:
 # --- one file ------------------------------------------------------------------------------------------------
 
 
-def offsets(reader: RowsReader, name: str, kept: Bools | None = None) -> list[int]:
-    file = LoggedFile(name, 0, FileBounds(None, None, None, None), kept)
+def offsets(reader: RowsReader, name: str, deleted: list[int] | None = None) -> list[int]:
+    file = DataFile(name, 0, 0, None, {"deletionVector": deletion_vector(deleted)} if deleted else {})
     return [int(offset) for rows in reader.batches(file) for offset in rows["physical_offset"].to_pylist()]
 
 
@@ -298,9 +298,7 @@ def test_which_rows_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         assert offsets(RowsReader(storage, "b", forever), name) == every
         assert offsets(RowsReader(storage, "c", forever), name) == []
         assert offsets(RowsReader(storage, "b", forever, every[5]), name) == every[5:]
-        kept = np.ones(30, np.bool_)
-        kept[[0, 29]] = False
-        assert offsets(RowsReader(storage, "b", forever), name, kept) == [*every[1:29], *every[30:]]
+        assert offsets(RowsReader(storage, "b", forever), name, [0, 29]) == [*every[1:29], *every[30:]]
         limits = RowRetention.parse("old=1d").limits(NOW_S)
         left = [offset for i, offset in enumerate(every) if not (i % 3 and i % 2)]
         assert offsets(RowsReader(storage, "b", limits), name) == left
@@ -316,7 +314,7 @@ def test_columns_that_a_file_lacks(tmp_path: Path) -> None:
     pq.write_table(rows.drop_columns(["broker"]), tmp_path / "table" / "1.parquet")
     assert offsets(RowsReader(storage, "b", forever), "1.parquet") == []
     pq.write_table(rows.drop_columns(["store_time"]), tmp_path / "table" / "2.parquet")
-    (rows,) = RowsReader(storage, "b", forever).batches(LoggedFile("2.parquet", 0, FileBounds(None, None, None, None)))
+    (rows,) = RowsReader(storage, "b", forever).batches(DataFile("2.parquet", 0, 0, None))
     assert "store_time" not in rows.schema.names
     assert row_digests(rows)[1].tolist() == row_digests(with_nulls(rows, "store_time"))[1].tolist()
 
@@ -339,8 +337,8 @@ def test_bounds() -> None:
 def test_sums_of_a_damaged_file(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"nothing of Parquet")
     reader = RowsReader(table_storage(tmp_path), "b", ALL_FOREVER.limits(NOW_S))
-    found = reader.sums(LoggedFile("f", 0, FileBounds(None, None, None, None)))
+    found = reader.sums(DataFile("f", 0, 0, None))
     assert found.sums == StretchSums()
     assert found.problem
     assert "\n" not in found.problem
-    assert list(reader.readable(LoggedFile("f", 0, FileBounds(None, None, None, None)))) == []
+    assert list(reader.readable(DataFile("f", 0, 0, None))) == []

@@ -12,7 +12,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from reput.sinks.table.file_list import FileList
+from reput.sinks.table.log import read_snapshot, write_checkpoint
 from reput.source.errors import OptionError, OutputError
 
 
@@ -27,7 +27,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_path_that_is_read(table: Path, tmp_path: Path, name: str) -> None:
     """With a percent sign that begins no character of a URL."""
     shutil.copytree(table, tmp_path / name)
-    assert FileList(tmp_path / name).files().num_rows == 1
+    assert len(list(read_snapshot(tmp_path / name).files())) == 1
 
 
 @pytest.mark.parametrize("name", ["a%41", "x%20y", "%e4"])
@@ -35,7 +35,7 @@ def test_a_path_that_is_refused(table: Path, tmp_path: Path, name: str) -> None:
     """Deltalake looks elsewhere, so the error says what in the path is in its way."""
     shutil.copytree(table, tmp_path / name)
     with pytest.raises(OutputError, match=r"cannot be read: .*deltalake takes %\w\w in a path for another character"):
-        FileList(tmp_path / name)
+        write_checkpoint(tmp_path / name)
 
 
 @pytest.mark.parametrize("is_copy", [False, True])
@@ -56,7 +56,7 @@ def test_times(tmp_path: Path, *, is_copy: bool) -> None:
     ms = timedelta(milliseconds=1)
     for version, time in enumerate(made):
         for at in (time, time + ms, time + timedelta(hours=1) - ms):
-            assert FileList(tmp_path / "t", at).version == version
-    assert FileList(tmp_path / "t", made[3] + timedelta(days=9)).version == 3
+            assert read_snapshot(tmp_path / "t", at).version == version
+    assert read_snapshot(tmp_path / "t", made[3] + timedelta(days=9)).version == 3
     with pytest.raises(OptionError, match=r"had no version at .*: the first that it has is 0, of 2020-01-01T00:00:00"):
-        FileList(tmp_path / "t", made[0] - ms)
+        read_snapshot(tmp_path / "t", made[0] - ms)
