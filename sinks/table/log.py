@@ -231,8 +231,7 @@ def _damaged_commit(storage: TableStorage, commits: list[int], base: int) -> Log
     return None
 
 
-_COMMIT = re.compile(r"(\d{20})\.json")
-_CHECKPOINT = re.compile(
+_CHECKPOINT_PART = re.compile(
     r"(?P<version>\d{20})\.checkpoint\."
     r"(?:(?P<part>\d{10})\.(?P<parts>\d{10})\.parquet|[0-9a-f-]{36}\.(?:parquet|json)|parquet)"
 )
@@ -298,7 +297,7 @@ class Snapshot:
             The log cannot be read.
         """
         names = {file.name.rpartition("/")[2] for file in storage.files(LOG)}
-        commits = {int(found[1]) for name in names if (found := _COMMIT.fullmatch(name))}
+        commits = {int(found[1]) for name in names if (found := _COMMIT_NAME.fullmatch(name))}
         base, checkpoint = _newest_checkpoint(names, at)
         if not commits and not checkpoint:
             raise NoTableError
@@ -575,7 +574,7 @@ def _newest_checkpoint(names: Iterable[str], until: int | None = None) -> tuple[
     whole: dict[int, list[str]] = {}
     parts: dict[tuple[int, int], list[str]] = {}
     for name in sorted(names):
-        if (found := _CHECKPOINT.fullmatch(name)) is None:
+        if (found := _CHECKPOINT_PART.fullmatch(name)) is None:
             continue
         version = int(found["version"])
         if until is not None and version > until:

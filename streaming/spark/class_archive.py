@@ -25,7 +25,7 @@ from zipfile import ZipFile
 
 import pyspark
 
-from reput.streaming.process.failures import spark_home
+from reput.streaming.process.jvm import spark_home
 
 _JARS, _S3_JARS = "jars.json", "s3-jars.json"
 _ARCHIVE = "classes.jsa"

@@ -18,7 +18,8 @@ from pyspark import Accumulator, AccumulatorParam, SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
 from reput.source.errors import ReputError, TransientError, remote_error, reported_through_spark
-from reput.streaming.process.failures import first_line, has_jvm_died, text_of
+from reput.streaming.process.failures import first_line, text_of
+from reput.streaming.process.jvm import has_jvm_died
 
 Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 # Pauses between attempts: a machine that is too busy to start a Python worker in time needs a moment.

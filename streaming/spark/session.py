@@ -30,18 +30,9 @@ from reput.sinks.table.location import S3Location, TableLocation
 from reput.sinks.table.storage import S3Place
 from reput.source.errors import EnvironmentSetupError, TransientError
 from reput.streaming.process.environment import WARNINGS, clear_run_directory, run_directory, submit_gateway
-from reput.streaming.process.failures import (
-    Jvm,
-    connected,
-    first_line,
-    has_jvm_died,
-    is_passing,
-    jvm_death,
-    kill_jvm,
-    last_jvm,
-    spark_home,
-)
+from reput.streaming.process.failures import first_line, is_passing, jvm_death
 from reput.streaming.process.interruption import before_interruption, beside_the_main_thread
+from reput.streaming.process.jvm import Jvm, connected, has_jvm_died, kill_jvm, last_jvm, spark_home
 from reput.streaming.process.process_log import LOG_BYTES_MAX
 from reput.streaming.spark.class_archive import SparkClasses, choose_cache, prepare_kernels, user_cache
 

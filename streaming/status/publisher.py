@@ -37,7 +37,7 @@ from prometheus_client.registry import Collector
 import reput
 from reput.source.errors import EnvironmentSetupError
 from reput.source.printable import printable
-from reput.streaming.process.failures import last_jvm
+from reput.streaming.process.jvm import last_jvm
 from reput.streaming.status.run_state import BATCH_SECONDS, Judgement, QueryPhase, QueryState, RunState, State, judge
 from reput.streaming.status.status_document import StatusFile, status_document, worst_of
 

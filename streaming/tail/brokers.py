@@ -18,8 +18,9 @@ from typing import Any, Final
 from rich.console import Console
 
 from reput.source.errors import TRY_AGAIN, ReputError
-from reput.streaming.process.failures import failure_of, kill_jvm, one_line
+from reput.streaming.process.failures import failure_of, one_line
 from reput.streaming.process.interruption import is_set_within
+from reput.streaming.process.jvm import kill_jvm
 from reput.streaming.process.process_log import work_for
 from reput.streaming.spark.session import Sessions
 from reput.streaming.status.progress import ProgressReporter, Screen, has_screen

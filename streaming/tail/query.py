@@ -27,15 +27,8 @@ from reput.sinks.table.location import TableLocation, table_away
 from reput.source.errors import DataLossError, OutputAwayError, ReputError, TransientError, remote_error
 from reput.source.log.log_reader import LogReader
 from reput.streaming.output.paths import LOGIC, TABLE
-from reput.streaming.process.failures import (
-    failure_of,
-    has_jvm_died,
-    is_passing,
-    jvm_death,
-    may_pass_in_a_run,
-    one_line,
-    text_of,
-)
+from reput.streaming.process.failures import failure_of, is_passing, jvm_death, may_pass_in_a_run, one_line, text_of
+from reput.streaming.process.jvm import has_jvm_died
 from reput.streaming.process.process_log import at_work_for
 from reput.streaming.spark.session import Sessions
 from reput.streaming.status.progress import ProgressReporter

@@ -38,8 +38,9 @@ from reput.streaming.effects.range_task import RangeTask
 from reput.streaming.output.hand_over import abort_while_written
 from reput.streaming.output.logic_sinks import LogicSinks, aligned
 from reput.streaming.output.paths import LOGIC, TABLE, OutputPaths, refuse_paths_inside
-from reput.streaming.process.failures import has_jvm_died, is_passing, jvm_death
+from reput.streaming.process.failures import is_passing, jvm_death
 from reput.streaming.process.interruption import StopFlag
+from reput.streaming.process.jvm import has_jvm_died
 from reput.streaming.spark.job import Beside, start_workers
 from reput.streaming.spark.session import Sessions
 from reput.streaming.status.batch_report import LogEndWatch, duration_text

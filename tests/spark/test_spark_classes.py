@@ -8,7 +8,7 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from reput.streaming.process.failures import last_jvm
+from reput.streaming.process.jvm import last_jvm
 from reput.streaming.spark.class_archive import SparkClasses
 from reput.streaming.spark.session import check_java
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reput.source.errors import TransientError
-from reput.streaming.process.failures import Jvm, cause_in
+from reput.streaming.process.jvm import Jvm, cause_in
 
 IVY = """WARNING: Using incubator modules: jdk.incubator.vector
 :: loading settings :: url = jar:file:/spark/jars/ivy.jar!/org/apache/ivy/core/settings/ivysettings.xml
@@ -47,7 +47,7 @@ def test_the_line_that_says_why(said: str, cause: str | None) -> None:
 def test_a_jvm_that_ends_at_its_start_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of it is in the log; the error has the one line that counts."""
     # Later tests of this process ask whether the last JVM died.
-    monkeypatch.setattr("reput.streaming.process.failures._known", [])
+    monkeypatch.setattr("reput.streaming.process.jvm._known", [])
     submit = tmp_path / "bin" / "spark-submit"
     submit.parent.mkdir()
     submit.write_text(f"#!/bin/sh\ncat >&2 <<'EOF'\n{IVY}EOF\nexit 1\n")

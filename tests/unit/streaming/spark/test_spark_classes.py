@@ -11,7 +11,7 @@ from zipfile import ZipFile
 import pytest
 from support.command_line import invoke
 
-from reput.streaming.process.failures import spark_home
+from reput.streaming.process.jvm import spark_home
 from reput.streaming.spark.class_archive import SparkClasses
 
 # What is in them beside `module-info.class`.
