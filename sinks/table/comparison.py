@@ -283,7 +283,7 @@ def _signed(value: int) -> int:
 # ----------------------------------------------------------------------------------------------------------------------
 # One broker's rows out of a table's data files, read without Spark, as they are compared with the log.
 
-_ROWS_A_READ = 64 * 1024
+_ROWS_A_READ = 32 * 1024
 # What a file raises that cannot be read.
 _DAMAGED = (OSError, pa.ArrowException)
 
