@@ -19,6 +19,7 @@ from reput.sinks.files.sink_progress import KeepsProgress, ProgressFile, SinkPro
 from reput.sinks.files.store_path import quarantine_file
 from reput.source.errors import FIRST_FORMAT, OutputError, SinkError, check_format
 from reput.source.record.damage import DamagedRange
+from reput.source.times import utc_text
 
 #: The cause of a range that the log no longer has; other causes are names of ``Verdict`` and those of
 #: ``queue.consume_queue``.
@@ -128,7 +129,7 @@ class Quarantine(KeepsProgress):
             file=damaged.file,
             position=damaged.position,
             head=damaged.head.hex(),
-            found_at=moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            found_at=utc_text(moment),
             policy=self._policy,
         )
 

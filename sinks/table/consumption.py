@@ -6,7 +6,7 @@ The ledger is its own record of how far it is: the last row of each queue says w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import datetime
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -19,6 +19,7 @@ from reput.sinks.table.data_file import DataFile, live_batches
 from reput.sinks.table.delta_table import DeltaTable, is_table
 from reput.sinks.table.location import TableLocation, consumption_table_path
 from reput.sinks.table.storage import output_errors
+from reput.source.times import milliseconds_of
 
 #: The kinds of a move.
 PROGRESS, RESET_BACK, FIRST_SEEN, GONE = "progress", "reset_back", "first_seen", "gone"
@@ -26,7 +27,6 @@ PROGRESS, RESET_BACK, FIRST_SEEN, GONE = "progress", "reset_back", "first_seen",
 _COMMENT: Final = "Where RocketMQ's consumer groups stood: each move of a group's offset in a queue, a row each"
 _KEY: Final = ("consumer_group", "topic", "queue_id")
 _STATISTICS_COLUMNS: Final = ("broker", "consumer_group", "topic", "seen_after")
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 # This many small files of a broker become one; a file of this size is left alone.
 _MERGED_AT: Final = 100
 _LOOKED_AT_EVERY: Final = 20
@@ -196,8 +196,3 @@ def _rows(moves: Sequence[Move], broker: str) -> pa.Table:
     for name in ("seen_before", "seen_after"):
         columns[name] = pa.array(columns[name], pa.int64()).cast(pa.timestamp("ms", tz="UTC"))
     return pa.table({name: columns[name] for name in names}).cast(CONSUMPTION_SCHEMA)
-
-
-def milliseconds_of(moment: datetime) -> int:
-    """A time of the ledger as milliseconds since 1970 UTC."""
-    return (moment - _EPOCH) // timedelta(milliseconds=1)

@@ -32,6 +32,7 @@ from reput.sinks.files.file_system import now_for_ages
 from reput.sinks.table.location import logged_name
 from reput.sinks.table.storage import FileStatus, TableStorage, output_errors
 from reput.source.arrays import Bools, Int64s
+from reput.source.times import utc_text
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The data files of a Delta table's present version: which cannot be read, and which may hold certain rows.
@@ -271,10 +272,8 @@ def delta_statistics(rows: int, least: Mapping[str, Any], greatest: Mapping[str,
 
 
 def _json_value(value: Any) -> Any:
-    # Whole milliseconds, as stored; readers add one to a maximum. isoformat pads early years, strftime does not.
-    if isinstance(value, datetime):
-        return value.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
-    return value
+    # Whole milliseconds, as stored; readers add one to a maximum.
+    return utc_text(value) if isinstance(value, datetime) else value
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta, timezone
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,7 @@ from reput.sinks.table.location import TableLocation
 from reput.sinks.table.storage import LOG, TableStorage, table_storage
 from reput.source.errors import OptionError, OutputError
 from reput.source.printable import printable
+from reput.source.times import milliseconds_of, time_text, utc_text
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -115,7 +116,10 @@ def version_with_columns(storage: TableStorage, last: int, columns: Mapping[str,
 # What of a table's log cannot be read, and what can be done about it; looked for once something else has failed.
 
 _COMMIT_NAME = re.compile(r"(\d{20})\.json")
-_CHECKPOINT_NAME = re.compile(r"(\d{20})\.checkpoint(\..+)?\.parquet")
+_CHECKPOINT_NAME = re.compile(
+    r"(?P<version>\d{20})\.checkpoint\."
+    r"(?:(?P<part>\d{10})\.(?P<parts>\d{10})\.parquet|[0-9a-f-]{36}\.(?:parquet|json)|parquet)"
+)
 # Delta takes files of other names for none of its own.
 _ASIDE = "_damaged-"
 _ELSE = "or make the table again at another path with 'reput rebuild --table'"
@@ -164,7 +168,8 @@ def log_damage(storage: TableStorage) -> LogDamage | None:
     """
     names = sorted(file.name.rpartition("/")[2] for file in storage.files(LOG))
     commits = [int(found[1]) for name in names if (found := _COMMIT_NAME.fullmatch(name))]
-    checkpoints = {name: int(found[1]) for name in names if (found := _CHECKPOINT_NAME.fullmatch(name))}
+    matches = ((name, _CHECKPOINT_NAME.fullmatch(name)) for name in names if name.endswith(".parquet"))
+    checkpoints = {name: int(found["version"]) for name, found in matches if found is not None}
     bad = {name: cause for name in checkpoints if (cause := _problem_of_checkpoint(storage, f"{LOG}/{name}"))}
     base = max((version for name, version in checkpoints.items() if name not in bad), default=-1)
     damaged = _damaged_commit(storage, commits, base)
@@ -172,12 +177,11 @@ def log_damage(storage: TableStorage) -> LogDamage | None:
         first = next((name for name, version in checkpoints.items() if name in bad and version > base), None)
         return LogDamage(f"{LOG}/{first}", bad[first], f"put it back from a backup, {_ELSE}") if first else damaged
     later = [f"{LOG}/{name}" for name, version in checkpoints.items() if name in bad and version > base]
-    aside = tuple([*later, HINT] if later or _hint_is_wrong(storage, base) else ())
+    told = _told_checkpoint(storage) if HINT.rpartition("/")[2] in names else None
+    aside = (*later, *([HINT] if told is not None and (later or told > base) else []))
     if not aside:
         return None
     problem = bad[later[0].rpartition("/")[2]] if later else "it names a checkpoint that is not there"
-    if storage.status(HINT) is None:
-        aside = aside[:-1]
     advice = f"all commits are there: 'reput table repair --table {storage.location}' writes another checkpoint by them"
     return LogDamage(aside[0], problem, advice, aside)
 
@@ -202,13 +206,6 @@ def _problem_of_checkpoint(storage: TableStorage, name: str) -> str | None:
     return None
 
 
-def _hint_is_wrong(storage: TableStorage, base: int) -> bool:
-    """Whether the hint names another version than that of the newest checkpoint; one that is no JSON is not heeded."""
-    with suppress(OSError, ValueError, LookupError, TypeError):
-        return int(json.loads(storage.read(HINT))["version"]) > base
-    return False
-
-
 def _damaged_commit(storage: TableStorage, commits: list[int], base: int) -> LogDamage | None:
     """The first commit behind version `base` that is missing or is not whole."""
     later = [version for version in commits if version > base]
@@ -231,10 +228,6 @@ def _damaged_commit(storage: TableStorage, commits: list[int], base: int) -> Log
     return None
 
 
-_CHECKPOINT_PART = re.compile(
-    r"(?P<version>\d{20})\.checkpoint\."
-    r"(?:(?P<part>\d{10})\.(?P<parts>\d{10})\.parquet|[0-9a-f-]{36}\.(?:parquet|json)|parquet)"
-)
 _SIDECARS = f"{LOG}/_sidecars"
 _HEADER = ("protocol", "metaData", "txn", "domainMetadata", "sidecar")
 # What a file's action has beside values that readers of checkpoints made of its statistics.
@@ -427,7 +420,6 @@ _READ_FEATURES = frozenset({"deletionVectors", "timestampNtz", "v2Checkpoint", "
 # Features that concern tables alone whose schema has this text. They stay in the protocol when the column has gone.
 _BY_SCHEMA = {"variant": '"variant"', "typeWidening": '"delta.typeChanges"'}
 _READER_MAX = 3
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def read_snapshot(root: TableLocation, at: int | datetime | None = None) -> Snapshot:
@@ -472,18 +464,20 @@ def _with_files(storage: TableStorage, at: int | None = None) -> Snapshot:
 
 def _version_at(newest: Snapshot, at: datetime) -> int:
     """The last version that was made at the time `at` or earlier, by the times that the commits themselves have."""
-    root, first, begun = newest.storage.location, newest.version, ""
+    root, at_ms, first, begun = newest.storage.location, milliseconds_of(at), newest.version, ""
     for version in range(newest.version, -1, -1):
         try:
             time_ms = commit_info(read_commit(newest.storage, version)).get("timestamp")
         except FileNotFoundError:
             break
-        time = _EPOCH + timedelta(milliseconds=time_ms) if isinstance(time_ms, int) else None
-        if time is not None and time <= at:
-            return version
-        first, begun = version, "" if time is None else f", of {time.isoformat()}"
+        time = None
+        if isinstance(time_ms, int):
+            if time_ms <= at_ms:
+                return version
+            time = time_text(time_ms)
+        first, begun = version, f", of {time}" if time else ""
     raise OptionError(
-        f"{root} had no version at {at.isoformat()}, or has lost it: the first that it has is {first}{begun}"
+        f"{root} had no version at {utc_text(at)}, or has lost it: the first that it has is {first}{begun}"
     )
 
 
@@ -574,7 +568,7 @@ def _newest_checkpoint(names: Iterable[str], until: int | None = None) -> tuple[
     whole: dict[int, list[str]] = {}
     parts: dict[tuple[int, int], list[str]] = {}
     for name in sorted(names):
-        if (found := _CHECKPOINT_PART.fullmatch(name)) is None:
+        if (found := _CHECKPOINT_NAME.fullmatch(name)) is None:
             continue
         version = int(found["version"])
         if until is not None and version > until:

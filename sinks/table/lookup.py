@@ -10,7 +10,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -28,10 +28,10 @@ from reput.sinks.table.log import check_readable, read_snapshot
 from reput.source.arrays import Int64s
 from reput.source.errors import OutputError
 from reput.source.record.message_decoder import MessageId
+from reput.source.times import EPOCH
 
 #: A row by its columns' names.
 Row = dict[str, Any]
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND = timedelta(microseconds=1)
 # Maxima of times are rounded down to milliseconds in the table's log.
 _ROUNDED_US = 1000
@@ -301,7 +301,7 @@ def _wanted(within: Within | None, *, key: str | None = None, **equal: str | int
 
 
 def _number(value: datetime | int | None) -> int | None:
-    return (value - _EPOCH) // _MICROSECOND if isinstance(value, datetime) else value
+    return (value - EPOCH) // _MICROSECOND if isinstance(value, datetime) else value
 
 
 def _rows_of(
@@ -367,7 +367,7 @@ def as_python(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     """The column's values as Python has them: times in UTC, maps as dicts; raises OverflowError for a year too far."""
     if pa.types.is_timestamp(column.type):
         numbers = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).to_pylist()
-        return [None if number is None else _EPOCH + number * _MICROSECOND for number in numbers]
+        return [None if number is None else EPOCH + number * _MICROSECOND for number in numbers]
     if pa.types.is_map(column.type):  # of a key that is there twice the last value counts
         return [None if pairs is None else dict(pairs) for pairs in column.to_pylist()]
     found: list[Any] = column.to_pylist(maps_as_pydicts="lossy")

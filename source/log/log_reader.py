@@ -63,7 +63,8 @@ _WAY_OUT = (
 class LogReader:
     """Reads one commitlog by its options; each method answers by the log as it then is. For one thread."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, *, meanwhile: Callable[[], object] = lambda: None) -> None:
+        """`meanwhile` is called once, in the first wait of `settled_end` for the last record."""
         self.options = self._options = options
         self._listing = SegmentListing(
             options.path,
@@ -77,6 +78,7 @@ class LogReader:
             on_boundary=self._boundaries.note,
             on_damage=options.on_damage,
             over_holes=not options.fail_on_data_loss,
+            meanwhile=meanwhile,
         )
         self._watch = LastRecordWatch(options.on_damage)
         # The initial offset, once it was looked for in the log.
@@ -191,8 +193,8 @@ class LogReader:
         file = queue.find(end)
         return file is None or not any(read_head(file, _HEAD_BYTES, end - file.file_from_offset))
 
-    def settled_end(self, start: int, meanwhile: Callable[[], object] = lambda: None) -> int:
-        """The end as it stands now, with the last record waited for; `meanwhile` uses the time of that wait.
+    def settled_end(self, start: int) -> int:
+        """The end as it stands now, with the last record waited for.
 
         With `failOnDataLoss=false` it is behind all segments that are missing.
         """
@@ -200,7 +202,7 @@ class LogReader:
             queue = self.queue()
             self._check_no_hole(queue, start)
             begin = start if self._options.fail_on_data_loss else max(start, queue.last_row_begin)
-            found = self._finder.settle(self.queue, begin, meanwhile)
+            found = self._finder.settle(self.queue, begin)
             # Segments that went while it was looked for: what was found is where they began, not where the log ends.
             if self._options.fail_on_data_loss or self.queue().last_row_begin <= begin:
                 return self._note_end(found)

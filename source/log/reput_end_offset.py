@@ -74,6 +74,10 @@ def begins_with_record(file: MappedFile) -> bool:
     return is_begun(read_head(file, HEAD_SIZE), file.file_from_offset, file.frame)
 
 
+def _nothing() -> None:
+    """What is done in a wait by default."""
+
+
 class ReputEndFinder:
     """Finds the end again and again as the log grows; remembers only what saves reading the same bytes twice."""
 
@@ -86,12 +90,14 @@ class ReputEndFinder:
         on_boundary: Callable[[int], None] | None = None,
         on_damage: str = STOP,
         over_holes: bool = False,
+        meanwhile: Callable[[], object] = _nothing,
     ) -> None:
         """`tail_guard_ms` is how long the last record must stay unchanged; `clock` is monotonic, in seconds.
 
         `on_boundary` is called now and then along the walk, with an offset where ranges may be cut. `on_damage` says
         whether the log goes on behind what is no good record in its last segment. With `over_holes` the log goes on
-        behind segments that are missing: those in front of the hole end where it begins.
+        behind segments that are missing: those in front of the hole end where it begins. `meanwhile` is called in the
+        first wait for the last record, and is part of it.
         """
         self._check_crc = check_crc
         self._tail_guard_ms = tail_guard_ms
@@ -99,6 +105,7 @@ class ReputEndFinder:
         self._on_boundary = on_boundary or (lambda _: None)
         self._on_damage = on_damage
         self._over_holes = over_holes
+        self._meanwhile = meanwhile
         self._queue: MappedFileQueue | None = None
         self._begun: set[int] = set()  # segments of `_queue` that were begun
         self._walked = -1  # the end of a trusted record, up to which the active segment was walked
@@ -137,21 +144,16 @@ class ReputEndFinder:
         self._walked = end.offset
         return end
 
-    def settle(
-        self, load: Callable[[], MappedFileQueue], start: int, meanwhile: Callable[[], object] = lambda: None
-    ) -> ReputEnd:
-        """The end as it stands now, with the last record waited for as long as the guard asks.
-
-        `meanwhile` is called once if there is a wait, whose time it uses.
-        """
+    def settle(self, load: Callable[[], MappedFileQueue], start: int) -> ReputEnd:
+        """The end as it stands now, with the last record waited for as long as the guard asks."""
         end = self.find(load(), start)
         deadline = self._clock() + 2 * self._tail_guard_ms / 1000
         looks = 1
         # A busy machine may sleep too long: what was complete at the second look is trusted at the third.
         while (end.held_back or self._is_young_doubt()) and (self._clock() < deadline or looks < _LOOKS_AT_LEAST):
             began = self._clock()
-            if looks == 1:
-                meanwhile()
+            self._meanwhile()
+            self._meanwhile = _nothing
             time.sleep(max(0.0, max(self._tail_guard_ms, 1) / 1000 - (self._clock() - began)))
             looks += 1
             passed = self._passed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime, timezone
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TextIO
 
@@ -12,10 +12,10 @@ from reput.sinks.table.location import TableLocation, consumption_table_path
 from reput.source.errors import OptionError, OutputError
 from reput.source.log.store_layout import COMMIT_LOG
 from reput.source.options import nearest, shown
+from reput.source.times import time_of, utc_text
 from reput.streaming.ask.relations import consumer_offsets
 from reput.streaming.ask.values import literal
 from reput.streaming.config.pipeline import PipelineConfig
-from reput.streaming.query.options import time_of
 from reput.streaming.sql.duckdb_query import duckdb_query
 from reput.streaming.sql.output import ListedResult
 
@@ -87,10 +87,8 @@ def offsets_at(table: TableLocation, at_ms: int, broker: str | None) -> list[Off
     begin = min(begins.values()) if broker is None else begins[broker]
     at = time_of(at_ms)
     if at < begin:
-        words = begin.astimezone(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        raise OptionError(
-            f"the offsets of that time are unknown: they are watched since {words}", advice="give a later --at"
-        )
+        words = f"the offsets of that time are unknown: they are watched since {utc_text(begin)}"
+        raise OptionError(words, advice="give a later --at")
     statement = _STATEMENT.format(queue=_QUEUE, at=literal("time", at, for_spark=False))
     with duckdb_query(path, statement) as result:
         found = [OffsetAt(*row) for row in result.rows()]

@@ -32,13 +32,13 @@ from reput.source.log.store_layout import is_file_name
 from reput.source.options import nearest, shown
 from reput.source.record.message_decoder import Message
 from reput.source.record.message_origin import OP_TOPIC, group_of
+from reput.source.times import time_of
 from reput.streaming.ask.evidence import EVIDENCE_SCHEMA, evidence_of
 from reput.streaming.ask.question import Question
 from reput.streaming.config.consumer_offsets import consumer_of, number_of, text_of
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.config.settings import DEFAULT_BROKER
 from reput.streaming.output.paths import check_table
-from reput.streaming.query.options import time_of
 from reput.streaming.query.store_lookup import messages_of, plain_body
 from reput.streaming.sql.duckdb_query import duckdb_query, table_statements, text_literal
 from reput.streaming.sql.output import Relations

@@ -13,8 +13,8 @@ from reput.sinks.table.location import TableLocation
 from reput.source.errors import DataLossError, OptionError
 from reput.source.log.log_reader import Absence
 from reput.source.printable import counted, printable_json
+from reput.source.times import milliseconds_of
 from reput.streaming.config.pipeline import PipelineConfig
-from reput.streaming.query.options import milliseconds_of
 from reput.streaming.query.store_lookup import Found, message_row, messages_of, plain_body
 from reput.streaming.sql.output import ListedResult, output_file
 

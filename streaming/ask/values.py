@@ -14,8 +14,9 @@ import pyarrow as pa
 
 from reput.source.errors import OptionError
 from reput.source.printable import printable
+from reput.source.times import time_of
 from reput.streaming.ask.question import Parameter, Question
-from reput.streaming.query.options import check_period, parse_time, time_of
+from reput.streaming.query.options import check_period, parse_time
 from reput.streaming.sql.output import Relations
 
 Value: TypeAlias = str | int | datetime | None

@@ -18,6 +18,7 @@ from typing import Annotated, Final
 import typer
 
 from reput.source.printable import printable, printable_json
+from reput.source.times import utc_text
 from reput.streaming.process.process_log import Allowance, broker_of_thread, query_of_thread
 from reput.streaming.process.terminal import STANDARD_ERROR, clear
 
@@ -110,7 +111,7 @@ class LogLines(logging.Formatter):
         return printable(f"{super().format(record)}{f' (and {more} more like it before)' if more else ''}")
 
     def _json(self, record: logging.LogRecord) -> str:
-        written = datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds")
+        written = utc_text(datetime.fromtimestamp(record.created, timezone.utc))
         found = {
             "broker": broker_of_thread() or self.broker,
             "query": _query_of(record),
@@ -118,7 +119,7 @@ class LogLines(logging.Formatter):
         }
         return printable_json(
             {
-                "time": written.replace("+00:00", "Z"),
+                "time": written,
                 "level": logging.getLevelName(record.levelno),
                 "logger": record.name,
                 "message": record.getMessage(),

@@ -46,8 +46,8 @@ from reput.source.log.mapped_file_queue import HEAD_SIZE, MappedFile, is_begun, 
 from reput.source.log.store_layout import COMMIT_LOG, is_dledger_log, is_file_name
 from reput.source.record.dledger_entry import ENTRY_HEADER_SIZE, ENTRY_POS_AT
 from reput.source.record.message_format import PHYSICAL_OFFSET_AT
+from reput.source.times import time_text
 from reput.streaming.config.settings import IndexOptions
-from reput.streaming.query.options import time_text
 
 
 class FileKind(str, Enum):

@@ -410,7 +410,7 @@ class ShownRecords:
 
 
 def _time_texts(milliseconds: pa.Array) -> list[str | None]:
-    """Times as ``query.options.time_text`` writes them, None where there is none."""
+    """Times as ``times.time_text`` writes them, None where there is none."""
     valid = milliseconds.is_valid().to_numpy(zero_copy_only=False)
     times = pc.fill_null(milliseconds, 0).to_numpy().astype("datetime64[ms]")
     texts = np.datetime_as_string(times, unit="ms").tolist()

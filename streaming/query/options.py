@@ -8,18 +8,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from typing import Any, TypeVar
 
 from reput.source.errors import OptionError
 from reput.source.printable import printable_json
 from reput.source.record.message_properties import KEY_SEPARATOR
+from reput.source.times import milliseconds_of
 from reput.streaming.process.text_table import TextTable
 
 _Time = TypeVar("_Time", int, datetime)
 
 FORMATS = ("table", "json")
-EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _COLUMNS = (
     "store_time",
     "topic",
@@ -52,29 +52,10 @@ def parse_time(text: str) -> int:
     return milliseconds_of(time if time.tzinfo else time.replace(tzinfo=timezone.utc))
 
 
-def milliseconds_of(time: datetime) -> int:
-    """Whole milliseconds since 1970 of a time with a zone."""
-    return (time - EPOCH) // timedelta(milliseconds=1)
-
-
-def time_of(milliseconds: int) -> datetime:
-    """The time that long after 1970, in UTC; raises OverflowError outside the years 1 to 9999."""
-    return EPOCH + timedelta(milliseconds=milliseconds)
-
-
 def check_period(begin_flag: str, begin: _Time | None, end_flag: str, end: _Time | None) -> None:
     """Raise OptionError for a period that ends before it begins; None means no limit."""
     if begin is not None and end is not None and end < begin:
         raise OptionError(f"{end_flag} is before {begin_flag}: no time is between them")
-
-
-def time_text(milliseconds: int) -> str | None:
-    """The time as ISO 8601 in UTC, None outside the years 1 to 9999."""
-    try:
-        time = time_of(milliseconds)
-    except OverflowError:
-        return None
-    return time.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 
 def check_format(output_format: str) -> None:

@@ -30,6 +30,7 @@ from reput.source.record.message_properties import (
     parse_int,
     split_keys,
 )
+from reput.source.times import time_text
 from reput.streaming.config.broker import NO_INDEX_FILES, read_topics
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.process.terminal import terminal_width
@@ -42,7 +43,6 @@ from reput.streaming.query.options import (
     check_unique_key,
     lines,
     parse_time,
-    time_text,
 )
 
 QueueLookup: TypeAlias = ConsumeQueueLookup | BatchConsumeQueueLookup

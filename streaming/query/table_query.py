@@ -13,19 +13,10 @@ from reput.sinks.table.columns import BODY_SCHEMA
 from reput.sinks.table.location import TableLocation
 from reput.sinks.table.lookup import TableAnswer, TableLookup, Within
 from reput.source.errors import OptionError
+from reput.source.times import EPOCH, milliseconds_of, time_text
 from reput.streaming.output.paths import check_table
 from reput.streaming.process.terminal import terminal_width
-from reput.streaming.query.options import (
-    EPOCH,
-    QueryOptions,
-    check_format,
-    check_key,
-    check_unique_key,
-    lines,
-    milliseconds_of,
-    parse_time,
-    time_text,
-)
+from reput.streaming.query.options import QueryOptions, check_format, check_key, check_unique_key, lines, parse_time
 
 
 def run_table_query(

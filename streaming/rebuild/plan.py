@@ -49,7 +49,6 @@ from reput.streaming.config.made_for import is_store, made_for, makes_all_of, re
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.output.logic_sinks import LogicSinks
 from reput.streaming.output.spark_checkpoint import SPARK_CHECKPOINT_OF_LOGIC
-from reput.streaming.spark.class_archive import prepare_kernels
 
 _log = logging.getLogger("reput")
 # Of the plan, which names it from the second one on.
@@ -87,7 +86,7 @@ class RebuildPlan:
         """
         queue = log.queue()
         least = queue.min_offset
-        log_end = log.settled_end(least, meanwhile=lambda: prepare_kernels(with_rows=request.makes_table))
+        log_end = log.settled_end(least)
         start = least if request.start is None else request.start
         check_record_offset(log, "--from", start, least, log_end)
         if request.end is not None:

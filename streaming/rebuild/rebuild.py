@@ -49,6 +49,7 @@ from reput.streaming.output.paths import OutputPaths, refuse_paths_inside
 from reput.streaming.rebuild.pipeline import RebuildPipeline, RebuildProgress, RebuildReport
 from reput.streaming.rebuild.plan import OutputChange, RebuildPlan, RebuildRequest, only_index, only_queues
 from reput.streaming.rebuild.table_repair import TableRepair
+from reput.streaming.spark.kernels import prepare_kernels
 from reput.streaming.tasks.executors import files_to_look_at
 from reput.streaming.tasks.tasks import Tasks
 
@@ -64,7 +65,9 @@ class Rebuild:
         self._config = config
         self._request = request
         self._progress = progress
-        self._log = LogReader(SourceOptions.parse(config.source_options()))
+        self._log = LogReader(
+            SourceOptions.parse(config.source_options()), meanwhile=lambda: prepare_kernels(with_rows=self.makes_rows)
+        )
         self._files = DurableFiles(request.output)
         self._root = request.output.joinpath(*REBUILD_ROOT)
         self._change = OutputChange(config, request, self._files)

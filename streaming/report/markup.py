@@ -14,11 +14,11 @@ from typing import Final, TypeAlias
 from rich.cells import cell_len
 
 from reput.source.printable import printable
+from reput.source.times import EPOCH
 from reput.streaming.status.batch_report import duration_text
 
 #: What stands where there is no number.
 NOT_KNOWN: Final = "\N{EN DASH}"
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _LARGE: Final = ((10**12, "trillion"), (10**9, "billion"), (10**6, "million"))
 _FIRST: Final = datetime.min.replace(tzinfo=timezone.utc)
 _LAST: Final = datetime.max.replace(tzinfo=timezone.utc)
@@ -75,7 +75,7 @@ def span(seconds: float) -> str:
 def time_at(microseconds: int) -> datetime:
     """The time so long after 1970 in UTC, or the nearest one within the years 1 to 9999."""
     try:
-        return _EPOCH + timedelta(microseconds=microseconds)
+        return EPOCH + timedelta(microseconds=microseconds)
     except OverflowError:
         return _LAST if microseconds > 0 else _FIRST
 

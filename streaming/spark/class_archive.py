@@ -4,8 +4,6 @@ Without them each start asks Ivy where Delta's jars are, the JVM reads its class
 them, and each Python process compiles pyspark. ``prepare`` makes them once for an environment. They are optional: if
 jars or Java have changed, they are ignored or the JVM refuses them (it compares its own version and the paths, sizes
 and times of all jars), and Spark starts as it does without them.
-
-Compiled kernels are also kept on disk, where this user may write (`prepare_kernels`).
 """
 
 from __future__ import annotations
@@ -171,21 +169,3 @@ def _defaults() -> Path | None:
 def _class_files(jar: Path) -> list[str]:
     with ZipFile(jar) as archive:
         return [name for name in archive.namelist() if name.endswith(".class") and _MODULE not in name]
-
-
-def choose_cache() -> None:
-    """Have this process and those that it starts keep compiled kernels where they can be written."""
-    package = Path(__file__).resolve().parents[2]
-    if "NUMBA_CACHE_DIR" not in os.environ and not os.access(package, os.W_OK):
-        os.environ["NUMBA_CACHE_DIR"] = str(user_cache() / "numba")
-
-
-def prepare_kernels(*, with_rows: bool = True) -> None:
-    """Compile the kernels once, after `choose_cache`, before workers would each do it themselves.
-
-    `with_rows` as in ``compile_kernels``.
-    """
-    choose_cache()
-    from reput.streaming.spark.warm_up import compile_kernels  # noqa: PLC0415  numba reads its cache directory at import
-
-    compile_kernels(with_rows=with_rows)

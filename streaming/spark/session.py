@@ -34,7 +34,8 @@ from reput.streaming.process.failures import first_line, is_passing, jvm_death
 from reput.streaming.process.interruption import before_interruption, beside_the_main_thread
 from reput.streaming.process.jvm import Jvm, connected, has_jvm_died, kill_jvm, last_jvm, spark_home
 from reput.streaming.process.process_log import LOG_BYTES_MAX
-from reput.streaming.spark.class_archive import SparkClasses, choose_cache, prepare_kernels, user_cache
+from reput.streaming.spark.class_archive import SparkClasses, user_cache
+from reput.streaming.spark.kernels import choose_cache, prepare_kernels
 
 _log = logging.getLogger("reput")
 _PAUSES_S = (1, 4)

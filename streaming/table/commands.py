@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime, timezone
+from datetime import datetime
 from functools import cached_property
 from typing import Any
 
@@ -28,6 +28,7 @@ from reput.sinks.table.upkeep import Expired, ExpiredRows, TableUpkeep
 from reput.source.errors import OptionError, output_error_of
 from reput.source.printable import counted, printable, printable_json
 from reput.source.rows.message_schema import LATER_NAMES, spark_schema
+from reput.source.times import time_text, utc_text
 from reput.streaming.output.paths import check_table
 from reput.streaming.process.text_table import TextTable
 from reput.streaming.status.batch_report import size_text
@@ -200,8 +201,8 @@ def description(state: TableState) -> dict[str, Any]:
         "files": len(state.files),
         "bytes": state.size_bytes,
         "bytes_a_message": round(state.size_bytes / state.rows, 1) if state.rows else None,
-        "first_store_time": None if times is None else _time(times[0]),
-        "last_store_time": None if times is None else _time(times[1]),
+        "first_store_time": None if times is None else utc_text(times[0]),
+        "last_store_time": None if times is None else utc_text(times[1]),
         "brokers": [_broker(each) for each in state.brokers],
         "reader_version": protocol["minReaderVersion"],
         "writer_version": protocol["minWriterVersion"],
@@ -385,16 +386,7 @@ def as_json(report: OptimizeReport | VacuumReport | RepairReport | ExpiryReport 
 
 
 def _entry_time(entry: LogEntry) -> str | None:
-    if entry.time_ms is None:
-        return None
-    try:
-        return _time(datetime.fromtimestamp(entry.time_ms / 1000, timezone.utc))
-    except (ValueError, OverflowError, OSError):  # others may write anything
-        return None
-
-
-def _time(time: datetime) -> str:
-    return time.astimezone(timezone.utc).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+    return None if entry.time_ms is None else time_text(entry.time_ms)
 
 
 def _text(lines: Iterable[str]) -> str:

@@ -14,8 +14,8 @@ from reput.sinks.table.location import TableLocation
 from reput.source.system import SPARK, check_limits
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.config.run_options import processes_of
-from reput.streaming.spark.class_archive import prepare_kernels
 from reput.streaming.spark.job import start_workers
+from reput.streaming.spark.kernels import prepare_kernels
 from reput.streaming.spark.session import TAIL_SETTINGS, end_session, start_session
 from reput.streaming.tasks.executors import check_executors
 from reput.streaming.tasks.tasks import ProcessTasks, SerialTasks, SparkTasks, Tasks

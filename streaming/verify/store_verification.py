@@ -91,7 +91,7 @@ from reput.streaming.config.broker import (
 from reput.streaming.config.pipeline import RANGES_OF_A_LOG_MAX, PipelineConfig, check_range_count
 from reput.streaming.effects.range_task import RangeTask
 from reput.streaming.output.logic_sinks import queue_settings
-from reput.streaming.spark.class_archive import prepare_kernels
+from reput.streaming.spark.kernels import prepare_kernels
 from reput.streaming.tasks.tasks import Tasks, run_over
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -330,7 +330,7 @@ class StoreVerification:
                 file=output,
             )
         options = config.source_options(maxBytesPerPartition=config.logic.max_bytes_per_partition)
-        self.log = LogReader(SourceOptions.parse(options))
+        self.log = LogReader(SourceOptions.parse(options), meanwhile=lambda: prepare_kernels(with_rows=sums))
         self.output = output
         self._config = config
         self._checkpoint = _read(output / STORE_CHECKPOINT)
@@ -339,7 +339,7 @@ class StoreVerification:
         self.unclean = LeftBy.BROKER in (abort_left_by(config.store), abort_left_by(output))
         segments = self._segments = self.log.queue()
         self.log_start = segments.min_offset
-        self.log_end = self.log.settled_end(self.log_start, meanwhile=lambda: prepare_kernels(with_rows=sums))
+        self.log_end = self.log.settled_end(self.log_start)
         needs = logic_needs(config, config.store)
         version = broker_version(config.broker.version, config.store)
         # Behind what is compared there may be entries, too.

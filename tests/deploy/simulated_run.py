@@ -9,7 +9,7 @@ from support.seen_log import SeenLog
 
 from reput.source.errors import ReputError
 from reput.streaming.status.batch_report import BatchReport, LogEnd
-from reput.streaming.status.publisher import RunCollector
+from reput.streaming.status.metrics import RunCollector
 from reput.streaming.status.run_state import RunState
 
 SCRAPED_EVERY_S = 30

@@ -22,7 +22,8 @@ from support.seen_log import SeenLog
 from reput.sinks.anomalies import AnomalyCounts
 from reput.source.errors import OutputFullError
 from reput.streaming.status.batch_report import PHASES, BatchReport, LogEnd
-from reput.streaming.status.publisher import COUNTS, GAUGES, StatusPublisher
+from reput.streaming.status.metrics import COUNTS, GAUGES
+from reput.streaming.status.publisher import StatusPublisher
 from reput.streaming.status.run_state import RunState
 
 pytestmark = pytest.mark.deploy

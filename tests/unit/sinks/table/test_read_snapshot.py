@@ -1,4 +1,4 @@
-"""Tables that deltalake can read and cannot read, by their paths."""
+"""One version of a table, as its log has it: by paths that deltalake cannot read, and by times."""
 
 from __future__ import annotations
 
@@ -60,3 +60,16 @@ def test_times(tmp_path: Path, *, is_copy: bool) -> None:
     assert read_snapshot(tmp_path / "t", made[3] + timedelta(days=9)).version == 3
     with pytest.raises(OptionError, match=r"had no version at .*: the first that it has is 0, of 2020-01-01T00:00:00"):
         read_snapshot(tmp_path / "t", made[0] - ms)
+
+
+def test_a_time_that_no_calendar_has(table: Path, tmp_path: Path) -> None:
+    """Other writers may write any number into a commit: it is a time after all that are asked for."""
+    shutil.copytree(table, tmp_path / "t")
+    (commit,) = (tmp_path / "t" / "_delta_log").glob("*.json")
+    actions = [json.loads(line) for line in commit.read_text().splitlines()]
+    for action in actions:
+        if "commitInfo" in action:
+            action["commitInfo"]["timestamp"] = 10**18
+    commit.write_text("\n".join(map(json.dumps, actions)))
+    with pytest.raises(OptionError, match=r"had no version at 2026-01-31T12:00:00\.000Z, or .* it has is 0$"):
+        read_snapshot(tmp_path / "t", datetime(2026, 1, 31, 12, tzinfo=timezone.utc))

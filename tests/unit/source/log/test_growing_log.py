@@ -133,8 +133,8 @@ def test_what_is_done_meanwhile_is_part_of_the_wait(tmp_path: Path, monkeypatch:
         done.append(seconds)
 
     monkeypatch.setattr(reput_end_offset, "time", SimpleNamespace(sleep=pass_time))
-    finder = ReputEndFinder(check_crc=True, tail_guard_ms=500, clock=lambda: now[0])
-    end = finder.settle(lambda: MappedFileQueue.load([tmp_path]), 0, lambda: pass_time(0.375))
+    finder = ReputEndFinder(check_crc=True, tail_guard_ms=500, clock=lambda: now[0], meanwhile=lambda: pass_time(0.375))
+    end = finder.settle(lambda: MappedFileQueue.load([tmp_path]), 0)
     assert (end.held_back, done) == (0, [0.375, 0.125])
 
 

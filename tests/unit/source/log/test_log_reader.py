@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.logs import end_of, put_bytes, varied_messages, write_log
@@ -136,10 +135,10 @@ def test_the_end_is_behind_segments_that_go_meanwhile(
     assert len(queue.files) > 5
     settle, left = ReputEndFinder.settle, list(gone)
 
-    def expired(finder: ReputEndFinder, load: Callable[[], MappedFileQueue], start: int, *more: Any) -> ReputEnd:
+    def expired(finder: ReputEndFinder, load: Callable[[], MappedFileQueue], start: int) -> ReputEnd:
         while left:
             Path(queue.files[left.pop()].path).unlink()
-        return settle(finder, load, start, *more)
+        return settle(finder, load, start)
 
     log = reader(tmp_path, failOnDataLoss="false")
     begin = log.queue().min_offset

@@ -25,8 +25,9 @@ from reput.source.log.mapped_file_queue import MappedFileQueue
 from reput.source.log.range_reader import DecodeOptions, read_windows
 from reput.source.record.message_decoder import Message as Decoded
 from reput.source.rows.message_rows import message_batch
+from reput.source.times import time_text
 from reput.streaming.query import store_lookup as query_rows
-from reput.streaming.query.options import parse_time, time_text
+from reput.streaming.query.options import parse_time
 from reput.streaming.query.store_lookup import Found, message_row
 
 SETTINGS = Settings(mapped_file_size_consume_queue=60, max_hash_slot_num=7, max_index_num=10)

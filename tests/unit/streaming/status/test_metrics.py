@@ -15,7 +15,7 @@ from support.seen_log import SeenLog
 from reput.sinks.anomalies import AnomalyCounts
 from reput.source.errors import OutputFullError
 from reput.streaming.status.batch_report import BatchReport, LogEnd
-from reput.streaming.status.publisher import COUNTS, GAUGES, registry_of
+from reput.streaming.status.metrics import COUNTS, GAUGES, registry_of
 from reput.streaming.status.run_state import RunState
 
 HOSTILE = 'a"\n# HELP up\\ {b}'

@@ -16,11 +16,11 @@ import pytest
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.table.columns import CONSUMPTION_SCHEMA
-from reput.sinks.table.consumption import milliseconds_of
 from reput.sinks.table.delta_table import DataFile, DeltaTable
 from reput.sinks.table.location import consumption_table_path
 from reput.sinks.table.log import read_snapshot
 from reput.source.errors import OutputError
+from reput.source.times import milliseconds_of
 from reput.streaming.config import consumer_offsets
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.output.paths import OutputPaths
