@@ -23,14 +23,20 @@ _SEPARATOR = ","
 _PATH_SEPARATOR = "/"
 # Topics whose messages 5.3.2 and later dispatch to no other queue (``MultiDispatchUtils``, ``LmqDispatch``).
 _SYSTEM_TOPIC_PREFIXES = ("%RETRY%", "rmq_sys_")
+_DEAD_LETTERS = "%DLQ%"
 
 
 @dataclass(frozen=True)
 class MultiDispatch:
-    """The broker's settings: `enable_lmq` is ``enableLmq``; without ``enableMultiDispatch`` there is no object."""
+    """The broker's settings: `enable_lmq` is ``enableLmq``; without ``enableMultiDispatch`` there is no object.
+
+    Queues in RocksDB (`in_rocksdb`) need no ``enableMultiDispatch``, may have any name, and get no messages of %DLQ%
+    (``RocksDBConsumeQueueStore#dispatchLMQ``, ``MixAll#topicAllowsLMQ``).
+    """
 
     enable_lmq: bool = False
     lmq_topics_only: bool = False
+    in_rocksdb: bool = False
 
     def queues(
         self, topic: str, queue_id: int, names: str, offsets: str, physical_offset: int
@@ -54,7 +60,7 @@ class MultiDispatch:
             return []
         found = []
         for name, text in zip(wanted, given, strict=True):
-            if self.lmq_topics_only and _is_path(name):
+            if self.lmq_topics_only and not self.in_rocksdb and _is_path(name):
                 _warn("the message at %d names the queue %r, which the broker passes over", physical_offset, name)
                 continue
             offset = parse_long(text)
@@ -63,7 +69,8 @@ class MultiDispatch:
                 break
             target = (name.encode(), 0 if self.enable_lmq and name.encode().startswith(LIGHT_QUEUE) else queue_id)
             try:
-                consume_queue_directory(*target)
+                if not self.in_rocksdb:
+                    consume_queue_directory(*target)
             except SinkError as error:
                 _warn("the message at %d: %s", physical_offset, error)
                 continue
@@ -73,6 +80,8 @@ class MultiDispatch:
     def takes(self, topic: str) -> bool:
         """Whether messages of a topic go to further queues."""
         is_system_topic = topic.startswith(_SYSTEM_TOPIC_PREFIXES) or topic == SCHEDULE_TOPIC
+        if self.in_rocksdb and topic.startswith(_DEAD_LETTERS):
+            return False
         return not (self.lmq_topics_only and is_system_topic)
 
     def fails_at(self, topic: str, names: str, offsets: str) -> str | None:

@@ -7,8 +7,8 @@ import logging
 import re
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -122,15 +122,30 @@ def is_rocksdb(directory: Path) -> bool:
 
 
 def read_rocksdb(directory: Path, prefix: bytes) -> dict[bytes, bytes]:
-    """Return the values of all keys that begin with `prefix`, in the default column family.
+    """Return the values of all keys that begin with `prefix`, in the default column family; errors as `open_rocksdb`.
 
-    The database is opened read-only in a scratch directory of links to its files, since the library writes a file of
-    its own beside them. What a running broker has not written to the system yet is not seen.
+    What a running broker has not written to the system yet is not seen.
+    """
+    with open_rocksdb(directory) as database:
+        found = {}
+        for key, value in database.items(from_key=prefix):
+            if not key.startswith(prefix):
+                break
+            found[key] = value
+        return found
+
+
+@contextmanager
+def open_rocksdb(directory: Path, *families: str) -> Iterator[Any]:
+    """Open a database read-only, with its default column family and `families`, for keys and values of bytes.
+
+    It is opened in a scratch directory of links to its files, since the library writes a file of its own beside them;
+    opening holds a running broker's files, also those that it replaces later.
 
     Raises
     ------
     StoreError
-        The database cannot be read, or the library that reads it is missing.
+        The database cannot be read, here or in the body, or the library that reads it is missing.
     """
     try:
         import rocksdict  # noqa: F401, PLC0415  only a store with such a database needs it
@@ -140,37 +155,41 @@ def read_rocksdb(directory: Path, prefix: bytes) -> dict[bytes, bytes]:
             advice=f"install reput with all that it requires: {pip_install('rocksdict')}",
             file=directory,
         ) from error
-    for left in range(_TRIES - 1, -1, -1):
+    with tempfile.TemporaryDirectory(prefix="reput-rocksdb-") as name:
+        database = None
         try:
-            return _read(directory, prefix)
-        except Exception as error:  # the library has no class of its own for RocksDB's errors
-            if not left:
-                raise StoreError(
-                    f"cannot read the RocksDB database {directory}: {' '.join(str(error).split())[:300]}",
-                    advice="restore it from a copy, or start the broker, which recovers it, and stop it again",
-                    file=directory,
-                ) from error
-            time.sleep(_PAUSE_S)
-    raise AssertionError
+            database = _open(directory, Path(name), families)
+            yield database
+        except Exception as error:
+            if type(error) is not Exception:  # the library has no class of its own for RocksDB's errors
+                raise
+            raise StoreError(
+                f"cannot read the RocksDB database {directory}: {' '.join(str(error).split())[:300]}",
+                advice="restore it from a copy, or start the broker, which recovers it, and stop it again",
+                file=directory,
+            ) from error
+        finally:
+            if database is not None:
+                database.close()
 
 
-def _read(directory: Path, prefix: bytes) -> dict[bytes, bytes]:
+def _open(directory: Path, scratch: Path, families: tuple[str, ...]) -> Any:
     from rocksdict import AccessType, DBRecoveryMode, Options, Rdict  # noqa: PLC0415  as above
 
-    with tempfile.TemporaryDirectory(prefix="reput-rocksdb-") as name:
-        scratch = Path(name)
+    options = Options(raw_mode=True)
+    options.set_wal_recovery_mode(DBRecoveryMode.skip_any_corrupted_record())  # as a broker does
+    options.set_max_open_files(-1)  # all are opened now
+    named = dict.fromkeys(("default", *families), options) if families else None
+    for left in range(_TRIES - 1, -1, -1):
+        links = scratch / str(left)
+        links.mkdir()
         for file in directory.resolve().iterdir():
-            if file.name.partition(".")[0] not in _NOT_NEEDED:
-                (scratch / file.name).symlink_to(file)
-        options = Options(raw_mode=True)
-        options.set_wal_recovery_mode(DBRecoveryMode.skip_any_corrupted_record())  # as a broker does
-        database = Rdict(name, options, access_type=AccessType.read_only())
+            if file.is_file() and file.name.partition(".")[0] not in _NOT_NEEDED:
+                (links / file.name).symlink_to(file)
         try:
-            found = {}
-            for key, value in database.items(from_key=prefix):
-                if not key.startswith(prefix):
-                    break
-                found[key] = value
-            return found
-        finally:
-            database.close()
+            return Rdict(str(links), options, named, access_type=AccessType.read_only())
+        except Exception:
+            if not left:
+                raise
+            time.sleep(_PAUSE_S)
+    raise AssertionError

@@ -41,8 +41,8 @@ def is_file_name(name: str) -> bool:
 
 COMMIT_LOG = "commitlog"
 CONSUME_QUEUE = "consumequeue"
-# With ``useSeparateStorePathForRocksdbCQ`` RocksDB's queues are here, else among the topics' folders.
-_ROCKSDB_QUEUES = "consumequeue_rocksdb"
+#: With ``useSeparateStorePathForRocksdbCQ`` RocksDB's queues are here, else among the topics' folders.
+ROCKSDB_QUEUES = "consumequeue_rocksdb"
 MULTI_PATH_SPLITTER = ","
 _DLEDGER = "dledger-"
 _DLEDGER_DATA = "data"
@@ -125,7 +125,7 @@ def is_dledger_log(directory: Path) -> bool:
 
 def rocksdb_queues(store: Path) -> Path | None:
     """The directory with the RocksDB database of a store's queues (``RocksDBConsumeQueueStore``), None without one."""
-    for queues in (store / CONSUME_QUEUE, store / _ROCKSDB_QUEUES):
+    for queues in (store / CONSUME_QUEUE, store / ROCKSDB_QUEUES):
         if (queues / "CURRENT").is_file() and any(queues.glob("MANIFEST-*")):
             return queues
     return None

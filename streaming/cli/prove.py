@@ -44,7 +44,7 @@ def verify(
     from reput.streaming.verify import verify as verify_report  # noqa: PLC0415
 
     set_up_logging(reporting.log_format)
-    config = read_by_files(settings.load(store, output=output), output or store)
+    config = read_by_files(settings.load(store, output=output, knows_rocksdb=True), output or store)
     check_paths_on(config.spark.master, store=store, output=output, table=table)
     digests = reporting.as_json
     request = verify_command.VerifyRequest(output or store, table, against, manifest, write_manifest, digests=digests)

@@ -309,6 +309,12 @@ def logic_needs(settings: Settings, store: Path) -> LogicNeeds:
     )
 
 
+def rocksdb_needs(settings: Settings) -> LogicNeeds:
+    """What a broker of 5.4.0 or later makes of each record for queues in RocksDB; the entries get their store times."""
+    light = MultiDispatch(enable_lmq=True, lmq_topics_only=True, in_rocksdb=True)
+    return LogicNeeds(index=False, ext=True, multi_dispatch=light if settings.broker.enable_lmq else None)
+
+
 def queues_in_both(settings: Settings, version: Version) -> bool:
     """Whether a broker keeps its queues in RocksDB and in files (``CombineConsumeQueueStore``)."""
     return version >= QUEUES_IN_BOTH and settings.broker.rocksdb_cq_double_write_enable

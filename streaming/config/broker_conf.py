@@ -19,7 +19,7 @@ from typing import Final
 import javaproperties
 
 from reput.source.errors import OptionError
-from reput.source.log.store_layout import JAVA_BLANKS
+from reput.source.log.store_layout import CONSUME_QUEUE, JAVA_BLANKS, ROCKSDB_QUEUES
 from reput.source.options import shown
 from reput.source.record.message_properties import parse_int
 from reput.streaming.config.broker import QUEUES_IN_BOTH, Version
@@ -233,6 +233,14 @@ class BrokerConf:
             return None
         types = {each.strip(JAVA_BLANKS).lower() for each in self.text(name).split(";")}
         return None if FILE_STORE in types else f"{name}={shown(self.text(name))}"
+
+    @property
+    def rocksdb_folder(self) -> str | None:
+        """The folder of the store with the broker's queues in RocksDB; None for a broker that keeps none there."""
+        keeps_both = self.version >= QUEUES_IN_BOTH and self._is_on("rocksdbCQDoubleWriteEnable")
+        if self.without_queue_files() is None and not keeps_both:
+            return None
+        return ROCKSDB_QUEUES if self._is_on("useSeparateStorePathForRocksdbCQ") else CONSUME_QUEUE
 
     @property
     def writes_index_files(self) -> bool:

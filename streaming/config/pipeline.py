@@ -16,6 +16,7 @@ from reput.sinks.formats.index_file import index_file_size
 from reput.sinks.table.retention import RowRetention
 from reput.source.errors import OptionError
 from reput.source.log.store_layout import (
+    CONSUME_QUEUE,
     check_no_dledger,
     check_store,
     commit_log_paths,
@@ -76,6 +77,8 @@ class PipelineConfig(Settings):
 
     `commit_log` are the directories to read, `log_directories` those where nothing must ever be written. `origins` says
     in words where each option was stated; one that is missing has its default. `broker_conf` is the one that was given.
+    `rocksdb_folder` is the folder of a store or output with the broker's queues in RocksDB, for a command that knows
+    them; ``consumeQueueEnable``, which is about files, is off if RocksDB alone has queues.
     """
 
     store: Path = field(kw_only=True)
@@ -83,6 +86,7 @@ class PipelineConfig(Settings):
     log_directories: tuple[Path, ...] = field(kw_only=True)
     origins: Mapping[str, str] = field(default_factory=dict, kw_only=True)
     broker_conf: Path | None = field(default=None, kw_only=True)
+    rocksdb_folder: str | None = field(default=None, kw_only=True)
 
     def source_options(self, **more: object) -> dict[str, str]:
         """The options of the Spark source, as text, with those of `more`."""
@@ -104,6 +108,7 @@ def load_config(
     output: Path | None = None,
     makes_all: bool = False,
     only_reads: bool = False,
+    knows_rocksdb: bool = False,
 ) -> PipelineConfig:
     """Load the configuration; `overrides` are ``name=value`` texts of the command line.
 
@@ -111,7 +116,8 @@ def load_config(
     `broker_conf` is given.
 
     What `output` was made for (``made_for``) counts where no other value is stated; a rebuild that `makes_all` of it
-    may have others. With `only_reads`, a store with queues of a kind that reput does not write is no error.
+    may have others. With `only_reads`, or for a command that `knows_rocksdb`, a store with queues in RocksDB alone is
+    no error.
 
     A warning each is logged for settings that mean something else to the broker than they look like, and for settings
     that reput does not follow though they change what a broker writes.
@@ -163,14 +169,23 @@ def load_config(
     if output is not None and "brokerVersion" not in stated and not only_reads:
         warn_of_newer(output, recorded, store)
     _check_index_size(settings.index)
-    if settings.queue.consume_queue_enable and not only_reads:
-        _refuse_rocksdb(broker, store)
+    folder = None
+    if settings.queue.consume_queue_enable and (knows_rocksdb or not only_reads):
+        why_none, folder = _why_no_queue_files(broker, store), broker.rocksdb_folder
+        if why_none and not knows_rocksdb:
+            raise OptionError(
+                f"{why_none}: this broker keeps its queues in RocksDB, not in the ConsumeQueue files that reput "
+                "writes; consumeQueueEnable=false keeps the other sinks, among them the table"
+            )
+        if why_none and (folder is None or broker.without_queue_files()):
+            folder = folder or (rocksdb_queues(store) or store / CONSUME_QUEUE).name
+            settings = replace(settings, queue=replace(settings.queue, consume_queue_enable=False))
     is_stated = "enableDLegerCommitLog" in stated or broker_conf is not None
     config = _with_log(store, broker, settings, is_stated=is_stated)
     for note in broker.notes:
         _log.warning("%s", note)
     origins = dict.fromkeys(recorded, "what the output was made with") | {name: where(name) for name in stated}
-    return replace(config, origins=origins, broker_conf=broker_conf)
+    return replace(config, origins=origins, broker_conf=broker_conf, rocksdb_folder=folder)
 
 
 def load_file_options(config_file: Path | None, broker_conf: Path | None, overrides: Sequence[str]) -> Settings:
@@ -283,18 +298,12 @@ def _check_index_size(index: IndexOptions) -> None:
         raise OptionError(msg)
 
 
-def _refuse_rocksdb(broker: BrokerConf, store: Path) -> None:
-    """Refuse queues of a store that keeps them in RocksDB alone; broker.conf beats what the store looks like."""
+def _why_no_queue_files(broker: BrokerConf, store: Path) -> str | None:
+    """Why a store has its queues in RocksDB alone, None for files; broker.conf beats what the store looks like."""
     setting = broker.without_queue_files()
     database = rocksdb_queues(store)
     if setting is not None:
-        where = f"{broker.path} has {setting}"
-    elif broker.text("storeType").lower() != FILE_STORE and database is not None and not has_queue_files(store):
-        where = f"{database} is a RocksDB database"
-    else:
-        return
-    msg = (
-        f"{where}: this broker keeps its queues in RocksDB, not in the ConsumeQueue files that reput writes; "
-        "consumeQueueEnable=false keeps the other sinks, among them the table"
-    )
-    raise OptionError(msg)
+        return f"{broker.path} has {setting}"
+    if broker.text("storeType").lower() != FILE_STORE and database is not None and not has_queue_files(store):
+        return f"{database} is a RocksDB database"
+    return None

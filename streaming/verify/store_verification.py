@@ -10,7 +10,8 @@ by cause, because a healthy broker leaves them:
 * ``bytes_missing``, ``entries_not_judged``, ``keys_not_judged``: what the log lacks, since segments are missing or
   damage is passed over, and what leads there;
 * ``entries_moved``: entries before the queue offset of their message, where a replay has put them after a loss;
-* ``not_dispatched_yet`` (bytes), ``not_indexed_yet`` (keys): behind where an unclean store or a sink's progress ends;
+* ``not_dispatched_yet`` (bytes), ``not_indexed_yet`` (keys): behind where an unclean store, a sink's progress or a
+  database of queues ends;
 * ``key_indexed_twice``: a record's keys put again by a recovery; each of their entries is right;
 * ``entries_not_counted_yet``: in the newest index file, by a put that is in progress or whose broker died;
 * ``slots_counted_as_until_4.7.0``: hashSlotCount counts keys;
@@ -22,7 +23,9 @@ by cause, because a healthy broker leaves them:
 * ``queues_not_checked``: a topic's directory has a name of which reput makes none;
 * ``bit_map_of_other_subscriptions``, ``entry_without_ext_unit``: ConsumeQueueExt depends on when it was dispatched;
 * ``rows_of_an_earlier_version``: of a table; they lack the columns that reput added later, and these are not compared;
-* ``no_checkpoint``: the store has none, which a broker reads as zeros.
+* ``no_checkpoint``: the store has none, which a broker reads as zeros;
+* ``behind_the_last_entry``, ``bytes_behind_the_end``: of queues in RocksDB; entries of a topic's earlier life, and what
+  the database was dispatched beyond the log's end.
 """
 
 from __future__ import annotations
@@ -57,6 +60,7 @@ from reput.sinks.index.index_check import (
 )
 from reput.sinks.index.index_reader import IndexReader
 from reput.sinks.index.index_sink import IndexSink
+from reput.sinks.queue import rocksdb_check
 from reput.sinks.queue.batch_consume_queue import BatchConsumeQueueSink, queues_of_wrong_kind
 from reput.sinks.queue.consume_queue import ConsumeQueueSink
 from reput.sinks.queue.queue_check import (
@@ -86,6 +90,7 @@ from reput.streaming.config.broker import (
     broker_version,
     light_queues_in_rocksdb,
     logic_needs,
+    rocksdb_needs,
     unseen_queues,
 )
 from reput.streaming.config.pipeline import RANGES_OF_A_LOG_MAX, PipelineConfig, check_range_count
@@ -103,12 +108,17 @@ _LOOKS = 3
 
 @dataclass(frozen=True)
 class VerifySettings:
-    """What tasks must know; `index` is None if none is compared, and `task` reads a range of the log."""
+    """What tasks must know; `index` is None if none is compared, and `task` reads a range of the log.
+
+    `rocksdb` is the database of queues in RocksDB, None if none is compared; `rocksdb_needs` is what it has of records.
+    """
 
     queues: QueueSettings
     index: IndexReader | None
     task: RangeTask
     log: LogLimits
+    rocksdb: Path | None = None
+    rocksdb_needs: LogicNeeds | None = None
 
 
 @dataclass(frozen=True)
@@ -128,6 +138,7 @@ class VerifiedRange:
     queued_offset: int | None
     queue_findings: Findings
     damaged: tuple[tuple[int, int], ...] = ()
+    rocksdb: rocksdb_check.ComparedRange | None = None
 
 
 @dataclass(frozen=True)
@@ -182,7 +193,14 @@ def _verify_range(settings: VerifySettings, span: OffsetRange) -> VerifiedRange:
         max(queued, default=None),
         findings,
         tuple((each.start, each.end) for each in read.damaged),
+        None if settings.rocksdb is None else _compare_rocksdb(settings, settings.rocksdb, span),
     )
+
+
+def _compare_rocksdb(settings: VerifySettings, database: Path, span: OffsetRange) -> rocksdb_check.ComparedRange:
+    task = replace(settings.task, needs=settings.rocksdb_needs, with_sums=False)
+    entries = PieceEntries.read(piece["arrays"] for piece in task.read(span).pieces)
+    return rocksdb_check.compare_range(database, entries)
 
 
 def plain_keys(settings: VerifySettings, span: OffsetRange) -> KeyEntries | None:
@@ -357,11 +375,15 @@ class StoreVerification:
         #: Which rows have expired from the table.
         self.expired = config.table.retention.limits(time.time())
         task = RangeTask(self.log.decode_options, needs, with_sums=sums, limits=self.expired, forgotten=forgotten)
-        self.settings = VerifySettings(self._queues, index, task, limits)
+        rocksdb = None if config.rocksdb_folder is None else output / config.rocksdb_folder
+        self.settings = VerifySettings(self._queues, index, task, limits, rocksdb, rocksdb_needs(config))
         self.results: list[VerifiedRange] = []
 
     def run(self, tasks: Tasks) -> list[StoreSection]:
-        """Compare, and check the files; the sections are ``log``, ``queues``, ``index``, ``checkpoint``."""
+        """Compare, and check the files; the sections are ``log``, ``queues``, ``index``, ``checkpoint``.
+
+        With queues in RocksDB there is also a section ``rocksdb``.
+        """
         limits = self.settings.log
         name, size = "maxBytesPerPartition", self._config.logic.max_bytes_per_partition
         check_range_count(name, size, limits.limit - limits.least, RANGES_OF_A_LOG_MAX)
@@ -369,7 +391,7 @@ class StoreVerification:
         log = StoreSection("log", {"messages": sum(result.messages for result in self.results)})
         self._note_missing(log.findings)
         log.findings.note("not_dispatched_yet", self.log_end - self.limit)
-        queues = StoreSection("queues", not_seen=unseen_queues(self._config, self._config.store))
+        queues = StoreSection("queues", not_seen=self._unseen_queues())
         index = StoreSection("index")
         if self.settings.index is None:
             index.not_seen = f"no index files are expected ({NO_INDEX_FILES})"
@@ -380,7 +402,7 @@ class StoreVerification:
         compared_keys = [result.compared_keys for result in self.results if result.compared_keys is not None]
         untagged = [compared.untagged_until for compared in compared_keys]
         upgraded = self._untagged_until(untagged)
-        if row is not None and upgraded > limits.least:
+        if row is not None and row.names and upgraded > limits.least:
             name = row.names[row.file_of(max(0, row.search(upgraded) - 1))]
             index.findings.tell(
                 f"index files up to {name}, record {upgraded}, were written by a release that does not index tags"
@@ -407,7 +429,22 @@ class StoreVerification:
         check_checkpoint(self._checkpoint, latest, self.log_end, self._queued_offset(), row, checkpoint.findings)
         queues.advise_rebuild("consumequeue")
         index.advise_rebuild("index")
-        return [log, queues, index, checkpoint]
+        rocksdb = [self._check_rocksdb(self.settings.rocksdb)] if self.settings.rocksdb is not None else []
+        return [log, queues, index, checkpoint, *rocksdb]
+
+    def _unseen_queues(self) -> str:
+        if self.settings.rocksdb is None:
+            return unseen_queues(self._config, self._config.store)
+        return "" if self._config.queue.consume_queue_enable else "the broker keeps its queues in RocksDB alone"
+
+    def _check_rocksdb(self, database: Path) -> StoreSection:
+        """The section of the queues in RocksDB."""
+        section, totals = StoreSection("rocksdb"), rocksdb_check.RocksDBTotals()
+        ranges = (result.rocksdb for result in self.results if result.rocksdb is not None)
+        totals.take(ranges, section.findings)
+        section.compared = totals.check(database, self.settings.log, self.limit, section.findings)
+        section.advise_rebuild("consumequeue")
+        return section
 
     def _note_missing(self, findings: Findings) -> None:
         """Note which stretches of the log have no records: nobody can judge the entries and keys that lead there."""

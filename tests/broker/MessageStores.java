@@ -21,7 +21,11 @@ final class MessageStores {
     static DefaultMessageStore open(MessageStoreConfig config, List<String> batchTopics) throws Exception {
         BrokerStatsManager stats = new BrokerStatsManager("harness", false);
         MessageArrivingListener nobody = (topic, queueId, offset, tagsCode, time, bitMap, properties) -> { };
-        for (Constructor<?> constructor : DefaultMessageStore.class.getConstructors()) {
+        Class<?> kind = DefaultMessageStore.class;
+        if ("defaultRocksDB".equals(storeType(config))) {
+            kind = Class.forName("org.apache.rocketmq.store.RocksDBMessageStore");
+        }
+        for (Constructor<?> constructor : kind.getConstructors()) {
             switch (constructor.getParameterCount()) {
                 case 4:
                     return (DefaultMessageStore) constructor.newInstance(config, stats, nobody, new BrokerConfig());
@@ -32,6 +36,15 @@ final class MessageStores {
             }
         }
         throw new IllegalStateException("a DefaultMessageStore of another shape than 4.9.3's and 5.5.0's");
+    }
+
+    /** The setting {@code storeType}, which 4.9.3 does not have. */
+    private static Object storeType(MessageStoreConfig config) throws Exception {
+        try {
+            return MessageStoreConfig.class.getMethod("getStoreType").invoke(config);
+        } catch (NoSuchMethodException e) {
+            return null;
+        }
     }
 
     private static Map<String, TopicConfig> configs(List<String> batchTopics) throws Exception {

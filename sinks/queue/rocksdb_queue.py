@@ -1,0 +1,213 @@
+"""ConsumeQueues in RocksDB, as brokers of 5.4.0 and later keep them (``RocksDBConsumeQueueStore``): read and written.
+
+The database has two column families. ``default`` has an entry for each message of each queue, under the message's own
+queue offset (``RocksDBConsumeQueueTable``). ``offset`` has three kinds of values (``RocksDBConsumeQueueOffsetTable``):
+for each queue physical offset and queue offset of the last entry, and of the first one that the log still has, which a
+broker writes when it is asked for it first; and the physical offset up to which the log was dispatched. Entries after a
+queue's last one are left from before a recovery, or from an earlier life of the topic; no broker reads them.
+
+A broker writes its entries without RocksDB's own log, so a killed one leaves what it had flushed: always a whole
+state, older than the log. Its database is only read, through links to its files (`open_rocksdb`).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from reput.sinks.files.config_manager import open_rocksdb
+from reput.sinks.queue.queue_reader import Units
+from reput.source.arrays import Int64s
+from reput.source.errors import SinkError
+from reput.source.printable import printable
+
+#: The value of an entry (``RocksDBConsumeQueueTable#CQ_UNIT_SIZE``): that of a file with the store time after it.
+ROCKSDB_ENTRY: Final = np.dtype(
+    [("physical_offset", ">i8"), ("msg_size", ">i4"), ("tags_code", ">i8"), ("store_timestamp", ">i8")]
+)
+
+#: A queue, by its topic's bytes and its id.
+QueueKey = tuple[bytes, int]
+
+_OFFSET: Final = "offset"
+# Between the parts of a key.
+_CTRL_1: Final = b"\1"
+_MAX, _MIN = b"max", b"min"
+# The topic of the key with the offset up to which the log was dispatched.
+_CHECKPOINT_TOPIC: Final = b"CHECKPOINT_TOPIC"
+_PLACE: Final = struct.Struct(">qq")
+_LONG: Final = struct.Struct(">q")
+_INT: Final = struct.Struct(">i")
+_READ_ENTRIES = 50_000
+
+
+class Place(NamedTuple):
+    """An entry's queue offset, and where its record begins."""
+
+    physical_offset: int
+    queue_offset: int
+
+
+def _queue_prefix(topic: bytes, queue_id: int) -> bytes:
+    """What the keys of a queue's entries begin with; the queue offset follows, 8 bytes."""
+    return b"".join((_INT.pack(len(topic)), _CTRL_1, topic, _CTRL_1, _INT.pack(queue_id), _CTRL_1))
+
+
+def _offset_key(topic: bytes, queue_id: int, which: bytes) -> bytes:
+    return b"".join((_INT.pack(len(topic)), _CTRL_1, topic, _CTRL_1, which, _CTRL_1, _INT.pack(queue_id)))
+
+
+class RocksDBQueues:
+    """The queues of one database, as they were when it was opened.
+
+    Attributes
+    ----------
+    last, first
+        The place of each queue's last entry, and of its first one where a broker has looked for it.
+    dispatched_to
+        Up to which physical offset the log was dispatched; 0 if nothing was.
+    """
+
+    def __init__(self, database: Any) -> None:
+        """`database` is open; use `open` for one of a directory."""
+        self._database = database
+        self.last: dict[QueueKey, Place] = {}
+        self.first: dict[QueueKey, Place] = {}
+        self.dispatched_to = 0
+        for key, value in database.get_column_family(_OFFSET).items():
+            self._take_offset(key, value)
+
+    @classmethod
+    @contextmanager
+    def open(cls, directory: Path) -> Iterator[RocksDBQueues]:
+        """Open the database in `directory` for reading.
+
+        Raises
+        ------
+        StoreError
+            It cannot be read, here or later, or the library that reads it is missing.
+        SinkError
+            It has a key that no broker writes.
+        """
+        with open_rocksdb(directory, _OFFSET) as database:
+            yield cls(database)
+
+    def _take_offset(self, key: bytes, value: bytes) -> None:
+        topic, which, queue_id = key[5:-9], key[-8:-5], int.from_bytes(key[-4:], "big", signed=True)
+        is_known = which in (_MAX, _MIN) and key == _offset_key(topic, queue_id, which)
+        if is_known and topic == _CHECKPOINT_TOPIC and len(value) == _LONG.size:
+            (self.dispatched_to,) = _LONG.unpack(value)
+        elif is_known and len(value) == _PLACE.size:
+            table = self.last if which == _MAX else self.first
+            table[topic, queue_id] = Place(*_PLACE.unpack(value))
+        else:
+            raise SinkError(f"the key {key!r} of the column family {_OFFSET} is none that a broker writes")
+
+    def entries(self, queue: QueueKey, first: int = 0, end: int | None = None) -> Iterator[tuple[Int64s, Units]]:
+        """The entries with queue offsets in `[first, end)`, in chunks: queue offsets (int64[n]), values (n units).
+
+        Without an `end`, up to the queue's last entry; none of a queue without one.
+        """
+        from rocksdict import ReadOptions  # noqa: PLC0415  only a store with such a database needs it
+
+        if end is None:
+            end = self.last[queue].queue_offset + 1 if queue in self.last else 0
+        if end <= first:
+            return
+        prefix, options = _queue_prefix(*queue), ReadOptions()
+        options.set_iterate_upper_bound(prefix + _LONG.pack(end))
+        rows = self._database.items(from_key=prefix + _LONG.pack(max(0, first)), read_opt=options)
+        while chunk := list(islice(rows, _READ_ENTRIES)):
+            keys, values = zip(*chunk, strict=True)
+            numbers = np.frombuffer(b"".join(key[-8:] for key in keys), ">i8").astype(np.int64)
+            data = b"".join(values)
+            if len(data) != len(numbers) * ROCKSDB_ENTRY.itemsize:
+                raise SinkError(f"an entry of {queue_words(queue)} has not {ROCKSDB_ENTRY.itemsize} bytes")
+            yield numbers, np.frombuffer(data, ROCKSDB_ENTRY)
+
+
+class RocksDBQueueWriter:
+    """Makes a database of queues in a directory that has none, as a broker of 5.5.0 would leave it.
+
+    Entries are put in log order; of two with one queue offset the later one counts, as in a broker. Where the first
+    entry is that the log still has is not written: a broker does that when it is asked.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        """Make the database; `directory` is new or empty."""
+        from rocksdict import Rdict, WriteOptions  # noqa: PLC0415  as above
+
+        self._directory = directory
+        self._database = Rdict(str(directory), _options(is_compressed=True))
+        self._offsets = self._database.create_column_family(_OFFSET, _options(is_compressed=False))
+        self._last: dict[QueueKey, Place] = {}
+        self._unlogged = WriteOptions()
+        self._unlogged.disable_wal = True
+
+    def put(self, queue: QueueKey, queue_offsets: Int64s, units: Units) -> None:
+        """Put entries of one queue: queue offsets (int64[n]), values (n of `ROCKSDB_ENTRY`), in log order."""
+        from rocksdict import WriteBatch  # noqa: PLC0415  as above
+
+        if not len(units):
+            return
+        prefix = np.frombuffer(_queue_prefix(*queue), np.uint8)
+        keys = np.empty((len(units), len(prefix) + 8), np.uint8)
+        keys[:, : len(prefix)] = prefix
+        keys[:, len(prefix) :] = queue_offsets.astype(">i8").view(np.uint8).reshape(-1, 8)
+        batch = WriteBatch(raw_mode=True)
+        for key, value in zip(_rows(keys), _rows(units.view(np.uint8).reshape(len(units), -1)), strict=True):
+            batch.put(key, value)
+        self._database.write(batch, self._unlogged)
+        # A message that names a queue twice has two entries; of these a broker takes the first.
+        last = int(np.flatnonzero(units["physical_offset"] == units["physical_offset"][-1])[0])
+        self._last[queue] = Place(int(units["physical_offset"][last]), int(queue_offsets[last]))
+
+    def close(self, dispatched_to: int) -> None:
+        """Write the table of offsets, and complete the database; `dispatched_to` is a physical offset."""
+        for (topic, queue_id), place in self._last.items():
+            self._offsets.put(_offset_key(topic, queue_id, _MAX), _PLACE.pack(*place), self._unlogged)
+        self._offsets.put(_offset_key(_CHECKPOINT_TOPIC, 0, _MAX), _LONG.pack(dispatched_to), self._unlogged)
+        self._database.flush()
+        self._offsets.flush()
+        self.discard()
+
+    def discard(self) -> None:
+        """Close the database, and remove what RocksDB's library leaves for itself."""
+        self._offsets.close()
+        self._database.close()
+        for name in ("rocksdict-config.json", "LOG", "LOCK"):
+            (self._directory / name).unlink(missing_ok=True)
+
+
+def _rows(data: np.ndarray[Any, Any]) -> list[bytes]:
+    """The rows of uint8[n, m] as bytes."""
+    whole, size = data.tobytes(), data.shape[1]
+    return [whole[at : at + size] for at in range(0, len(whole), size)]
+
+
+def _options(*, is_compressed: bool) -> Any:
+    """The options of a column family whose files a broker's RocksDB, 8.4.4, reads (``RocksDBOptionsFactory``)."""
+    from rocksdict import BlockBasedOptions, DBCompressionType, Options  # noqa: PLC0415  as above
+
+    table = BlockBasedOptions()
+    table.set_format_version(5)  # the library's own default is newer
+    table.set_block_size(32 * 1024)
+    table.set_bloom_filter(16, block_based=False)
+    options = Options(raw_mode=True)
+    options.set_block_based_table_factory(table)
+    options.set_compression_type(DBCompressionType.lz4() if is_compressed else DBCompressionType.none())
+    options.create_if_missing(True)
+    options.set_write_buffer_size(128 * 1024 * 1024)
+    return options
+
+
+def queue_words(queue: QueueKey) -> str:
+    """A queue in words."""
+    topic, queue_id = queue
+    return f"queue {queue_id} of topic {printable(topic.decode('utf-8', 'backslashreplace'))!r}"
