@@ -161,10 +161,13 @@ class DataFile:
         return cls.new(name, data.size, statistics_json)
 
     @classmethod
-    def of_rows(cls, storage: TableStorage, rows: pa.Table, columns: Sequence[str]) -> DataFile:
-        """Write rows into a new file, with statistics of some `columns`; raises OutputError if it cannot be written."""
+    def of_rows(cls, storage: TableStorage, rows: pa.Table, columns: Sequence[str], **options: Any) -> DataFile:
+        """Write rows into a new file, with statistics of some `columns`; raises OutputError if it cannot be written.
+
+        `options` are those of Arrow's ``write_table``.
+        """
         buffer = pa.BufferOutputStream()
-        pq.write_table(rows, buffer, compression="zstd")
+        pq.write_table(rows, buffer, compression="zstd", **options)
         bounds = {name: pc.min_max(rows[name]).as_py() for name in columns}
         statistics_json = delta_statistics(
             rows.num_rows,
@@ -411,23 +414,25 @@ def rows_in(storage: TableStorage, file: DataFile) -> int:
         return int(parquet.metadata.num_rows)
 
 
-def live_batches(storage: TableStorage, file: DataFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """A file's rows with those of the columns that it has, some at a time.
+def live_batches(
+    storage: TableStorage, file: DataFile, columns: Sequence[str], **options: Any
+) -> Iterator[pa.RecordBatch]:
+    """A file's rows with those of the columns that it has, some at a time; `options` are those of ``ParquetFile``.
 
     Raises
     ------
     OSError, pa.ArrowException
         The file cannot be read.
     """
-    yield from rows_at(storage, file.path, live_numbers(storage, file), columns)
+    yield from rows_at(storage, file.path, live_numbers(storage, file), columns, **options)
 
 
 def rows_at(
-    storage: TableStorage, path: str, live: Int64s | None, columns: Sequence[str] | None = None
+    storage: TableStorage, path: str, live: Int64s | None, columns: Sequence[str] | None = None, **options: Any
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a file with the numbers `live`, which ascend, or all; columns and errors as in `live_batches`."""
+    """The rows of a file with the numbers `live`, which ascend, or all; the rest as in `live_batches`."""
     begin = 0
-    with storage.parquet(path, coerce_int96_timestamp_unit="us") as parquet:
+    with storage.parquet(path, coerce_int96_timestamp_unit="us", **options) as parquet:
         there = [name for name in parquet.schema_arrow.names if columns is None or name in columns]
         for rows in parquet.iter_batches(_ROWS_AT_ONCE, columns=None if columns is None else there):
             end = begin + rows.num_rows

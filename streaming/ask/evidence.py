@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -53,6 +54,22 @@ EVIDENCE_SCHEMA: Final = pa.schema(
         ("evidence_offset", pa.int64()),
     ]
 )
+#: A row is a message that a question asks for, as consumers can get it: no half message, none that is delayed.
+COPIES_SCHEMA: Final = pa.schema(
+    [
+        ("broker", pa.string()),
+        ("topic", pa.string()),
+        ("queue_id", pa.int32()),
+        ("queue_offset", pa.int64()),
+        ("physical_offset", pa.int64()),
+        ("store_time", _MOMENT),
+        ("kind", pa.string()),
+        ("reconsume_times", pa.int32()),
+        ("uniq_key", pa.string()),
+        ("msg_id", pa.string()),
+        ("consumer_group", pa.string()),
+    ]
+)
 #: The state of a message that is itself a message of traces.
 IS_TRACE: Final = "is a trace"
 
@@ -70,7 +87,7 @@ _TIMES: Final = range(-62_135_596_800_000, 253_402_300_800_000)  # the years 1 t
 
 
 class _Copy(NamedTuple):
-    """A message that the question asks for; `stored` is in milliseconds."""
+    """A message that the question asks for, a row of `COPIES_SCHEMA`; `stored` is in milliseconds."""
 
     broker: str
     topic: str
@@ -111,10 +128,10 @@ class _Fact(NamedTuple):
 
 # With more ids, the filters of keys do not say which files to read.
 _PROBES_MAX: Final = 20
-# The messages as `consumed.sql` finds them; each part is about one column, so that files are left out.
+# Each part is about one column, so that files are left out.
 _COPY_SQL: Final = """
-SELECT broker, topic, queue_id, queue_offset, physical_offset, coalesce(epoch_ms(store_time), 0) AS stored,
-  coalesce(kind, 'normal') AS kind, reconsume_times, uniq_key, msg_id, consumer_group
+SELECT broker, topic, queue_id, queue_offset, physical_offset, store_time, coalesce(kind, 'normal') AS kind,
+  reconsume_times, uniq_key, msg_id, consumer_group
 FROM messages
 WHERE {condition}
   AND (kind IS NULL OR kind IN ('normal', 'retry', 'dlq', 'reply')) AND transaction_type IN ('none', 'commit')
@@ -125,7 +142,7 @@ _RECORD_SQL: Final = (
     "SELECT broker, topic, physical_offset, coalesce(epoch_ms(store_time), 0), tags, {body} FROM messages"
 )
 _POP_CONDITION: Final = f"""
-WHERE tags IN ('{CHECKPOINT}', '{ACK}', '{BATCH_ACK}')
+WHERE tags IN ('{CHECKPOINT}', '{ACK}', '{BATCH_ACK}') AND topic BETWEEN '{REVIVE_TOPIC_PREFIX}' AND '{_WHEEL_TIMER}'
   AND (starts_with(topic, '{REVIVE_TOPIC_PREFIX}')
     OR topic = '{_WHEEL_TIMER}' AND starts_with(real_topic, '{REVIVE_TOPIC_PREFIX}'))
   AND EXISTS (
@@ -138,13 +155,41 @@ WHERE tags IN ('{CHECKPOINT}', '{ACK}', '{BATCH_ACK}')
 """  # noqa: S608  names and numbers
 
 
-def evidence_of(
-    table: TableLocation, values: Mapping[str, Any], config: PipelineConfig | None, note: Callable[[str], object]
-) -> pa.Table:
-    """What records say of the messages that `values` (key, group, broker, since, until) ask for; see `EVIDENCE_SCHEMA`.
+def copies_of(table: TableLocation, values: Mapping[str, Any], at: int | datetime | None = None) -> pa.Table:
+    """The messages that `values` (key, broker, since, until) ask for, by store time; see `COPIES_SCHEMA`.
 
-    `config` is that of the store whose log has bodies; without one, only bodies of the table are read. `note` is told
-    what was looked at, and what was not.
+    `at` is the version of the table, or a time. Raises OutputError if the table cannot be read.
+    """
+    kinds = {"key": "text", "broker": "text", "since": "time", "until": "time"}
+    given = {name: literal(kind, values.get(name), for_spark=False) for name, kind in kinds.items()}
+
+    def found(*conditions: str) -> pa.Table:
+        parts = [_COPY_SQL.format(condition=each, **given) for each in conditions]
+        statement = f"{' UNION '.join(parts)} ORDER BY store_time, broker, physical_offset"
+        with duckdb_query(table, statement, at=at) as rows:
+            schema, batches = rows.batches()
+            return pa.Table.from_batches(batches, schema).cast(COPIES_SCHEMA)
+
+    copies = found(f"array_contains(keys, {given['key']})", f"uniq_key = {given['key']}")
+    with suppress(OptionError):  # any other key is no message id
+        # A unique key may look like an id; with a condition on ids, no file could be left out.
+        if not copies.num_rows:
+            offset = MessageId.parse(str(values.get("key"))).offset
+            return found(f"physical_offset = {offset} AND msg_id = {given['key']}")
+    return copies
+
+
+def evidence_of(
+    table: TableLocation,
+    found: pa.Table,
+    broker: str | None,
+    config: PipelineConfig | None,
+    note: Callable[[str], object],
+) -> pa.Table:
+    """What records say of the messages that were `found` (`copies_of`); see `EVIDENCE_SCHEMA`.
+
+    `config` is that of the store of `broker` whose log has bodies; without one, only
+    bodies of the table are read. `note` is told what was looked at, and what was not.
 
     Raises
     ------
@@ -153,8 +198,14 @@ def evidence_of(
     StoreError, TransientError
         The log cannot be read.
     """
-    copies, traces, pops = _found(table, values, note)
-    bodies = _Bodies(config, None if config is None else values.get("broker"), note)
+    stored = found["store_time"].cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64()).fill_null(0)
+    rows = found.select(COPIES_SCHEMA.names).slice(0, _COPIES_MAX).set_column(5, "stored", stored.slice(0, _COPIES_MAX))
+    copies = [_Copy(*row) for row in zip(*rows.to_pydict().values(), strict=True)]
+    traces, pops = _records_of(table, copies) if copies else ([], [])
+    if found.num_rows > _COPIES_MAX or max(len(traces), len(pops)) > _RECORDS_MAX:
+        note("too many messages and records for one answer: traces and POP records of some were not read; give --since")
+    traces, pops = traces[:_RECORDS_MAX], pops[:_RECORDS_MAX]
+    bodies = _Bodies(config, None if config is None else broker, note)
     told = _Traces(copies)
     for record, body in bodies.of(traces):
         told.add(record, body)
@@ -165,26 +216,10 @@ def evidence_of(
     if told.own:
         topics = ", ".join(sorted({_shown(each.topic) or "" for each in told.own}))
         note(f"left out: {counted(len(told.own), 'message')} of {topics} that are traces of these messages")
-    group = values.get("group")
-    facts = [each for each in (*told.facts(), *handed.facts()) if group is None or each.group in (group, None)]
-    return _as_table(facts)
+    return _as_table((*told.facts(), *handed.facts()))
 
 
-def _found(
-    table: TableLocation, values: Mapping[str, Any], note: Callable[[str], object]
-) -> tuple[list[_Copy], list[_Record], list[_Record]]:
-    kinds = {"key": "text", "broker": "text", "since": "time", "until": "time"}
-    given = {name: literal(kind, values.get(name), for_spark=False) for name, kind in kinds.items()}
-    conditions = [f"array_contains(keys, {given['key']})", f"uniq_key = {given['key']}"]
-    with suppress(OptionError):  # any other key is no message id
-        offset = MessageId.parse(str(values.get("key"))).offset
-        conditions.append(f"physical_offset = {offset} AND msg_id = {given['key']}")
-    parts = [_COPY_SQL.format(condition=each, **given) for each in conditions]
-    statement = f"{' UNION '.join(parts)} ORDER BY stored, broker, physical_offset"
-    with duckdb_query(table, statement, limit=_COPIES_MAX + 1) as rows:
-        copies = [_Copy(*row) for row in rows.rows()]
-    if not copies:
-        return [], [], []
+def _records_of(table: TableLocation, copies: Sequence[_Copy]) -> tuple[list[_Record], list[_Record]]:
     ids = sorted({text for each in copies for text in (each.uniq_key, each.msg_id) if text})
     record = _RECORD_SQL.format(body="body" if "body" in read_snapshot(table).column_names else "NULL")
     if len(ids) <= _PROBES_MAX:
@@ -195,9 +230,7 @@ def _found(
     places = {name: [getattr(each, name) for each in copies] for name in ("broker", "topic", "queue_id")}
     offsets = {name: [getattr(each, name) for each in copies] for name in ("queue_offset", "offset")}
     pops = _records(table, record + _POP_CONDITION, {"copies": pa.table(places | offsets)})
-    if len(copies) > _COPIES_MAX or max(len(traces), len(pops)) > _RECORDS_MAX:
-        note("too many messages and records for one answer: traces and POP records of some were not read; give --since")
-    return copies[:_COPIES_MAX], traces[:_RECORDS_MAX], pops[:_RECORDS_MAX]
+    return traces, pops
 
 
 def _records(table: TableLocation, statement: str, relations: Relations) -> list[_Record]:

@@ -92,7 +92,8 @@ class Question:
                 notes.append(paragraph.replace("\n", " "))
         question = cls(name, paragraphs[0].rstrip("."), tuple(parameters), tuple(reads), tuple(notes), text)
         known = {each.name for each in parameters}
-        if question.markers() != known:
+        # What chooses the messages of a relation need not be in the statement.
+        if not question.markers() <= known or (question.markers() < known and not reads):
             raise ValueError(f"{name}: described are {sorted(known)}, the statement has {sorted(question.markers())}")
         return question
 

@@ -19,13 +19,16 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from reput.sinks.files.config_manager import backup_of, load_config_file
 from reput.sinks.files.store_path import BATCH_CONSUME_QUEUE, CONSUME_QUEUE
 from reput.sinks.queue.lookup import ConsumeQueueLookup
 from reput.sinks.table.columns import CONSUMPTION_SCHEMA, QUARANTINE_SCHEMA
+from reput.sinks.table.consumption import FIRST_SEEN, GONE, PROGRESS, RESET_BACK
+from reput.sinks.table.data_file import logged_time
 from reput.sinks.table.location import TableLocation, consumption_table_path, quarantine_table_path
-from reput.sinks.table.log import read_snapshot
+from reput.sinks.table.log import Snapshot, read_snapshot
 from reput.source.errors import OptionError, OutputError, StoreError, UnknownNameError
 from reput.source.log.mapped_file_queue import MappedFileQueue
 from reput.source.log.store_layout import is_file_name
@@ -33,14 +36,15 @@ from reput.source.options import nearest, shown
 from reput.source.record.message_decoder import Message
 from reput.source.record.message_origin import OP_TOPIC, group_of
 from reput.source.times import time_of
-from reput.streaming.ask.evidence import EVIDENCE_SCHEMA, evidence_of
+from reput.streaming.ask.evidence import COPIES_SCHEMA, EVIDENCE_SCHEMA, copies_of, evidence_of
 from reput.streaming.ask.question import Question
+from reput.streaming.ask.values import literal
 from reput.streaming.config.consumer_offsets import consumer_of, number_of, text_of
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.config.settings import DEFAULT_BROKER
 from reput.streaming.output.paths import check_table
 from reput.streaming.query.store_lookup import messages_of, plain_body
-from reput.streaming.sql.duckdb_query import duckdb_query, table_statements, text_literal
+from reput.streaming.sql.duckdb_query import TableStatements, duckdb_query, table_statements, text_literal
 from reput.streaming.sql.output import Relations
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -216,6 +220,14 @@ _MOMENT: Final = pa.timestamp("us", tz="UTC")
 QUARANTINE: Final = "quarantine"
 CONSUMPTION: Final = "consumption"
 EVIDENCE: Final = "evidence"
+COPIES: Final = "copies"
+_SEEN_UNTIL: Final = pa.field("seen_until", _MOMENT)
+_BESIDE: Final = {
+    QUARANTINE: QUARANTINE_SCHEMA,
+    CONSUMPTION: CONSUMPTION_SCHEMA,
+    COPIES: COPIES_SCHEMA.append(_SEEN_UNTIL),
+    EVIDENCE: EVIDENCE_SCHEMA,
+}
 NO_VALUES: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
@@ -304,11 +316,12 @@ def relations_of(
     config: PipelineConfig | None,
     note: Callable[[str], object],
     values: Mapping[str, Any] = NO_VALUES,
+    at: int | datetime | None = None,
 ) -> Relations:
     """The relations that `question` reads; `config` is that of a broker's store, None without one.
 
-    What is missing and counts as empty is told to `note`. Of the ledger of consumption, rows that the `values` of the
-    question exclude may be left out.
+    What is missing and counts as empty is told to `note`. Of the ledger of consumption, rows that do not matter for
+    the `values` of the question are left out. `at` is the version of the table, or a time; it matters for `copies`.
 
     Raises
     ------
@@ -321,10 +334,12 @@ def relations_of(
     for name in question.reads:
         if name == QUARANTINE:
             found[name] = _quarantine(quarantine_table_path(table), note)
+        elif name == COPIES:
+            found[name] = _with_seen_until(copies_of(table, values, at), table)
         elif name == CONSUMPTION:
-            found[name] = _consumption(table, values, note)
+            found[name] = _consumption(question, table, values, found.get(COPIES), note)
         elif name == EVIDENCE:
-            found[name] = evidence_of(table, values, config, note)
+            found[name] = evidence_of(table, found[COPIES], values.get(BROKER), config, note)
         elif config is None:
             raise OptionError(f"{question.name} reads {name}, which is {STORE_RELATIONS[name].meaning}: --store wanted")
         else:
@@ -334,8 +349,7 @@ def relations_of(
 
 def empty_relations(question: Question) -> Relations:
     """The relations that `question` reads, without rows."""
-    beside = {QUARANTINE: QUARANTINE_SCHEMA, CONSUMPTION: CONSUMPTION_SCHEMA, EVIDENCE: EVIDENCE_SCHEMA}
-    schemas = {**beside, **{name: each.schema for name, each in STORE_RELATIONS.items()}}
+    schemas = {**_BESIDE, **{name: each.schema for name, each in STORE_RELATIONS.items()}}
     return {name: schemas[name].empty_table() for name in question.reads}
 
 
@@ -350,32 +364,98 @@ def _quarantine(path: TableLocation, note: Callable[[str], object]) -> pa.Table:
         return pa.Table.from_batches(batches, schema)
 
 
-def _consumption(table: TableLocation, values: Mapping[str, Any], note: Callable[[str], object]) -> pa.Table:
+def _with_seen_until(copies: pa.Table, table: TableLocation) -> pa.Table:
+    with suppress(OutputError):
+        latest = _seen_until(read_snapshot(consumption_table_path(table)))
+        times = [latest.get(broker) for broker in copies["broker"].to_pylist()]
+        return copies.append_column(_SEEN_UNTIL, pa.array(times, _SEEN_UNTIL.type))
+    return copies.append_column(_SEEN_UNTIL, pa.nulls(copies.num_rows, _SEEN_UNTIL.type))
+
+
+# A ledger has a hundred million rows a month; these are few.
+_RARE_MOVES: Final = f"move IN ('{FIRST_SEEN}', '{RESET_BACK}', '{GONE}')"
+_MOVES: Final = f"SELECT {', '.join(CONSUMPTION_SCHEMA.names)} FROM messages WHERE "  # noqa: S608  names of columns
+# With messages in more queues, all moves of their topics are looked through.
+_QUEUES_MAX: Final = 50
+
+
+def _consumption(
+    question: Question,
+    table: TableLocation,
+    values: Mapping[str, Any],
+    copies: pa.Table | None,
+    note: Callable[[str], object],
+) -> pa.Table:
     path = consumption_table_path(table)
     try:
         check_table(path)
     except OutputError as error:
         note(f"nothing is known of what consumer groups did: {error.cause}")
         return CONSUMPTION_SCHEMA.empty_table()
-    wanted = {"consumer_group": values.get("group"), "topic": values.get("topic"), "broker": values.get("broker")}
-    tests = [f"{name} = {text_literal(str(text))}" for name, text in wanted.items() if text is not None]
-    if values.get("key") is not None:
-        tests.append(f"topic IN ({', '.join(map(text_literal, _topics_of(table, str(values['key']))))})")
-    # The last row of a broker says until when its groups were watched.
-    last = "seen_after = (SELECT max(seen_after) FROM messages AS each WHERE each.broker = messages.broker)"
-    where = f"WHERE ({' AND '.join(tests)}) OR {last}" if tests else ""
-    columns = ", ".join(CONSUMPTION_SCHEMA.names)
-    with duckdb_query(path, f"SELECT {columns} FROM messages {where}") as rows:  # noqa: S608  literals
-        schema, batches = rows.batches()
-        return pa.Table.from_batches(batches, schema)
+    names = {"consumer_group": GROUP, "topic": TOPIC, "broker": BROKER}
+    texts = {column: values.get(name) for column, name in names.items()}
+    tests = [f"{name} = {text_literal(str(text))}" for name, text in texts.items() if text is not None]
+    since, until = (literal("time", values.get(name), for_spark=False) for name in ("since", "until"))
+    with table_statements(path) as ledger:
+        if copies is not None:
+            return _passages(ledger, " AND ".join([f"{_MOVES} true", *tests]), copies)
+        tests += [f"({since} IS NULL OR seen_after >= {since})"]
+        tests += [f"({until} IS NULL OR coalesce(seen_before, seen_after) < {until})"]
+        tests += [_RARE_MOVES] if question.name == "resets" else []
+        return ledger.table(_MOVES + " AND ".join(tests))
 
 
-def _topics_of(table: TableLocation, key: str) -> list[str]:
-    """The topics of the messages with a key, a unique key or a message id; one text at least, which may be empty."""
-    text, of = text_literal(key), "SELECT topic FROM messages WHERE"
-    parts = f"{of} array_contains(keys, {text}) UNION {of} uniq_key = {text} UNION {of} msg_id = {text}"
-    with duckdb_query(table, parts) as rows:
-        return ["", *(str(topic) for (topic,) in rows.rows())]
+def _passages(ledger: TableStatements, select: str, copies: pa.Table) -> pa.Table:
+    """The moves by which groups passed the messages `copies`, or went back over them, and each one's move before that.
+
+    Also the moves that are not progress, of which each group has one at least.
+    `select` is a query of the ledger with a condition.
+    """
+    topics = f"topic IN ({', '.join(map(text_literal, sorted({*copies['topic'].to_pylist(), ''})))})"
+    queues = copies.group_by(["broker", "topic", "queue_id"]).aggregate(
+        [("queue_offset", "min"), ("queue_offset", "max")]
+    )
+    places: dict[str, tuple[int, int]] = {}
+    for broker, topic, queue_id, least, most in zip(*queues.to_pydict().values(), strict=True):
+        where = f"broker = {text_literal(broker)} AND topic = {text_literal(topic)} AND queue_id = {queue_id}"
+        places[where] = least, most
+    if len(places) > _QUEUES_MAX:
+        bounds = [each for place in places.values() for each in place]
+        places = {topics: (min(bounds), max(bounds))}
+    progress = f"move = '{PROGRESS}'"
+    passed = [
+        f"{select} AND {where} AND {progress} AND offset_before <= {most} AND offset_after > {least}"
+        for where, (least, most) in places.items()
+    ]
+    found = [ledger.table(" UNION ALL ".join([f"{select} AND {topics} AND {_RARE_MOVES}", *passed]))]
+    befores = found[0].filter(pc.equal(found[0]["move"], PROGRESS))["offset_before"].unique().to_pylist()
+    if befores:
+        listed = ", ".join(map(str, befores))
+        earlier = f"offset_after BETWEEN {min(befores)} AND {max(befores)} AND offset_after IN ({listed})"
+        found.append(
+            ledger.table(" UNION ALL ".join(f"{select} AND {where} AND {progress} AND {earlier}" for where in places))
+        )
+    return pa.concat_tables(found).group_by(CONSUMPTION_SCHEMA.names).aggregate([])
+
+
+def _seen_until(ledger: Snapshot) -> dict[str, datetime]:
+    """Until when the groups of each broker were watched, by the last move that was seen of any of them."""
+    latest: dict[str, datetime] = {}
+    for file in ledger.files():
+        time = logged_time(file.bounds.columns.get("seen_after", (None, None))[1])
+        for broker in file.bounds.brokers or ():
+            if time is not None:
+                latest[broker] = max(time, latest.get(broker, time))
+    return latest
+
+
+def first_seen(table: TableLocation, group: str | None) -> datetime | None:
+    """When the ledger beside a table saw an offset first, of a group or of any; None if it has none."""
+    with suppress(OutputError), table_statements(consumption_table_path(table)) as ledger:
+        where = "" if group is None else f" WHERE consumer_group = {text_literal(group)}"
+        ((found,),) = ledger.rows(f"SELECT epoch_ms(min(seen_after)) FROM messages{where}")  # noqa: S608  a literal
+        return None if found is None else time_of(found)
+    return None
 
 
 def broker_of(table: TableLocation, config: PipelineConfig) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -21,8 +21,6 @@ from reput.streaming.cli.options import Json, LogConfig, StoreIfGiven
 from reput.streaming.cli.sql import OLD_NAMES, Asking
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from reput.streaming.config.pipeline import PipelineConfig
     from reput.streaming.sql.output import Relations
 
@@ -30,6 +28,7 @@ ask = app.group("ask", "Answer named questions about the message table.", invoke
 
 _BROKER: Final = "broker"
 _CONSUMER_OFFSETS: Final = "consumer_offsets"
+_COPIES: Final = "copies"
 _CONSUMPTION: Final = "consumption"
 _CONSUMED: Final = "consumed"
 _EVIDENCE: Final = "evidence"
@@ -173,7 +172,7 @@ def _check_names(
         words = f"no message of the table that consumers can get has the key or id {shown(str(values['key']))}{when}"
         raise UnknownNameError(f"nothing found: {words}")
     if _CONSUMPTION in question.reads:
-        _note_first_seen(relations[_CONSUMPTION], given[GROUP])
+        _note_first_seen(asking, given[GROUP])
     if not any(given.values()):
         return
     _check_known(question, asking, given, store)
@@ -181,13 +180,13 @@ def _check_names(
         check_offsets(relations[_CONSUMER_OFFSETS], given)
 
 
-def _note_first_seen(ledger: pa.Table, group: str | None) -> None:
+def _note_first_seen(asking: Asking, group: str | None) -> None:
     """Say from when on offsets are known: an empty answer about an earlier time does not mean that nothing happened."""
-    groups, times = (ledger[name].to_pylist() for name in ("consumer_group", "seen_after"))
-    seen = [time for name, time in zip(groups, times, strict=True) if group in (None, name)]
-    if seen:
+    from reput.streaming.ask.relations import first_seen  # noqa: PLC0415  not for --help
+
+    if (time := first_seen(asking.table, group)) is not None:
         whose = "consumer groups" if group is None else f"the consumer group {shown(group)}"
-        _note(f"offsets of {whose} are known from {min(seen):%Y-%m-%d %H:%M:%S} UTC on")
+        _note(f"offsets of {whose} are known from {time:%Y-%m-%d %H:%M:%S} UTC on")
 
 
 def _check_group(
@@ -200,19 +199,28 @@ def _check_group(
     """Raise UnknownNameError if the group of `consumed` is unknown: its answer would still have a row for the group."""
     from reput.streaming.ask.relations import GROUP  # noqa: PLC0415  not for --help
 
-    group, groups = values.get(GROUP), relations[_CONSUMPTION]["consumer_group"].unique().to_pylist()
-    groups += relations[_EVIDENCE]["consumer_group"].unique().to_pylist()
-    if group is not None and groups and group not in groups:
-        _check_known(question, asking, {GROUP: group}, store)
+    group, told = values.get(GROUP), set(relations[_EVIDENCE]["consumer_group"].to_pylist()) - {None}
+    groups = {*relations[_CONSUMPTION]["consumer_group"].to_pylist(), *told}
+    is_watched = told or relations[_COPIES]["seen_until"].drop_null()
+    if group is not None and is_watched and group not in groups:
+        _check_known(question, asking, {GROUP: group}, store, told)
 
 
-def _check_known(question: Question, asking: Asking, given: Mapping[str, Any], store: PipelineConfig | None) -> None:
+def _check_known(
+    question: Question,
+    asking: Asking,
+    given: Mapping[str, Any],
+    store: PipelineConfig | None,
+    told: Iterable[str] = (),
+) -> None:
+    """Raise UnknownNameError if a name is unknown; groups that are `told` of elsewhere are known."""
     from reput.streaming.ask.relations import GROUP, add_consumption, known_names  # noqa: PLC0415  not for --help
 
     advice = (
         "the table only names groups that sent messages back; give --store to look in the broker's configuration, too"
     )
     known = known_names(asking.table, store, at=asking.version)
+    known.names[GROUP].update(told)
     if _CONSUMPTION in question.reads:
         add_consumption(known, asking.table)
     known.check(given, advice if store is None and given.get(GROUP) else None)
@@ -226,7 +234,7 @@ def _relations(
 
     if wish.shows_sql and (store is None or asking.table is None):
         return empty_relations(question)
-    return relations_of(question, asking.table, store, _note, values)
+    return relations_of(question, asking.table, store, _note, values, asking.version)
 
 
 def _note(text: str) -> None:

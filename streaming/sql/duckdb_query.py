@@ -252,6 +252,10 @@ class TableStatements:
         """All rows of a query."""
         return self._background.run(lambda: self._con.execute(text, values).fetchall())
 
+    def table(self, text: str) -> pa.Table:
+        """All rows of a query as Arrow has them."""
+        return self._background.run(lambda: self._con.sql(text).to_arrow_table())
+
     def arrays(self, text: str, *values: object) -> dict[str, npt.NDArray[Any]]:
         """The columns of a query whose values are numbers and never NULL."""
         return self._background.run(lambda: self._con.execute(text, values).fetchnumpy())
@@ -284,7 +288,8 @@ def _connected(table: TableLocation, options: SqlOptions | None) -> Iterator[tup
         duckdb.connect(":memory:", config=config) as con,
         Background(con.interrupt) as background,
     ):
-        background.run(lambda: con.execute("SET TimeZone = 'UTC'"))
+        # Each file's footer is read once, and not again for its columns and by each part of a statement.
+        background.run(lambda: con.execute("SET TimeZone = 'UTC'; SET parquet_metadata_cache = true"))
         yield con, background
 
 

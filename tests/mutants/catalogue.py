@@ -1712,10 +1712,17 @@ MUTANTS = (
         "unit/streaming/ask/test_evidence.py::test_a_custom_trace_topic_is_read_and_left_out",
     ),
     _mutant(
+        "a client has consumed nothing before its broker's offset moves",
+        "streaming/ask/questions/consumed.sql",
+        "greatest(store_time, came_after)",
+        "greatest(store_time, seen_before)",
+        "unit/streaming/ask/test_consumption_answers.py::test_a_client_reports_later_what_it_has_consumed",
+    ),
+    _mutant(
         "a group that only a trace names is unknown",
         "streaming/cli/ask.py",
-        '    groups += relations[_EVIDENCE]["consumer_group"].unique().to_pylist()\n',
-        "",
+        'set(relations[_EVIDENCE]["consumer_group"].to_pylist()) - {None}',
+        "set()",
         "unit/streaming/ask/test_evidence.py::test_a_group_that_only_a_trace_names_is_known",
     ),
     _mutant(

@@ -88,21 +88,39 @@ def test_each_group_is_told_with_its_evidence(story: Story) -> None:
     )
     story.tell(("elsewhere", None, 4, None, 7201, FIRST_SEEN), queue_id=77)
     assert states(story.ask("consumed", "--key", story.key)) == [
-        ("again", "passed", 6000),
+        ("again", "passed", 11_000),  # since it was stored
         ("again", "reset back over it", 6000),
-        ("again", "passed", 3_600_000),  # no tail ran in between
-        ("billing", "passed", 6000),
-        ("early", "passed before it was watched", None),
+        ("again", "passed", 7_189_000),  # no tail ran in between
+        ("billing", "passed", 11_000),
+        ("early", "passed before it was watched", 1000),
         ("elsewhere", "unknown", None),
-        ("new", "passed or begun behind it", 6000),
+        ("new", "passed or begun behind it", 11_000),
         ("new", "offset removed", 3_600_000),
         ("slow", "waits", None),
     ]
-    assert states(story.ask("consumed", "--key", story.key, "--group", "billing")) == [("billing", "passed", 6000)]
+    assert states(story.ask("consumed", "--key", story.key, "--group", "billing")) == [("billing", "passed", 11_000)]
     msg_id = next(row["msg_id"] for row in story.ask("consumed", "--key", story.key) if row["kind"] == "normal")
     by_id = story.ask("consumed", "--key", msg_id, "--group", "slow")
     assert states(by_id) == [("slow", "waits", None)]
     assert by_id[0]["seen_until"] == story.ask("consumed", "--key", story.key)[0]["seen_until"]
+
+
+def test_a_client_reports_later_what_it_has_consumed(story: Story) -> None:
+    """It had not consumed the message when it reported the offset before; after that, it may have done so at once."""
+    story.tell(
+        ("billing", None, -9, None, 1, FIRST_SEEN),
+        ("billing", -9, -7, 20, 26, PROGRESS),
+        ("billing", -7, -2, 30, 36, PROGRESS),
+        ("billing", -2, 3, 40, 46, PROGRESS),
+        ("billing", 3, 9, 50, 56, PROGRESS),
+    )
+    (row,) = [each for each in story.ask("consumed", "--key", story.key) if each["kind"] == "normal"]
+    seconds = [
+        (datetime.fromisoformat(row[name]) - datetime.fromisoformat(row["store_time"])).total_seconds()
+        for name in ("passed_after", "passed_before", "moved_after")
+    ]
+    assert seconds == [30, 46, 40]
+    assert row["precision_ms"] == 16_000
 
 
 def test_a_group_without_an_offset_is_unknown_and_not_waiting(story: Story) -> None:

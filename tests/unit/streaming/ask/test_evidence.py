@@ -19,6 +19,7 @@ from support.record_writer import Message
 from unit.streaming.query.test_table_query import make_table
 
 from reput.sinks.table.consumption import FIRST_SEEN, ConsumptionTable, Move
+from reput.source.errors import UNKNOWN_NAME
 
 START = 1_700_000_000_000
 TRACES, TIMER, REVIVE = "RMQ_SYS_TRACE_TOPIC", "rmq_sys_wheel_timer", "rmq_sys_REVIVE_LOG_c"
@@ -209,5 +210,8 @@ def test_a_group_that_only_a_trace_names_is_known(tmp_path: Path) -> None:
     table = make_table(tmp_path, [ORDER, traced(given(5))])
     ledger = ConsumptionTable(table, "b", 1000)
     ledger.append([Move("other", "T", 0, None, 5, None, START + 1, FIRST_SEEN)], START + 1)
-    words = "--store", str(tmp_path / "store"), "--group", "g"
-    assert [row["state"] for row in ask_consumed(table, "order", *words)] == ["given"]
+    words = "--store", str(tmp_path / "store"), "--group"
+    assert [row["state"] for row in ask_consumed(table, "order", *words, "g")] == ["given"]
+    result = invoke(["ask", "consumed", "--table", str(table), "--key", "order", *words, "gg"])
+    assert (result.exit_code, result.stdout) == (UNKNOWN_NAME, "")
+    assert "is g meant?" in result.stderr

@@ -15,7 +15,7 @@ from support.paths import ROOT
 
 from reput.source.errors import OptionError
 from reput.streaming.ask.question import Question, questions
-from reput.streaming.ask.relations import CONSUMPTION, EVIDENCE, QUARANTINE, STORE_RELATIONS, empty_relations
+from reput.streaming.ask.relations import CONSUMPTION, COPIES, EVIDENCE, QUARANTINE, STORE_RELATIONS, empty_relations
 from reput.streaming.ask.values import literal, statement_of, values_of, with_relations
 from reput.streaming.sql.duckdb_check import check_query
 
@@ -85,7 +85,7 @@ def test_each_question_only_reads(name: str) -> None:
     question = questions()[name]
     assert re.fullmatch(r"[a-z]+(-[a-z]+)*", name)
     assert len(f"-- {question.summary}.") <= 120
-    assert set(question.reads) <= {*STORE_RELATIONS, QUARANTINE, CONSUMPTION, EVIDENCE}
+    assert set(question.reads) <= {*STORE_RELATIONS, QUARANTINE, CONSUMPTION, COPIES, EVIDENCE}
     values = values_of(question, {each.name: REQUIRED.get(each.name) for each in question.parameters}, lambda: NOW)
     statement = statement_of(question, values, for_spark=False)
     with duckdb.connect() as connection:
