@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,10 +19,11 @@ from broker.fixtures import release, rocketmq  # noqa: F401
 from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 from support.broker_stores import unpack
-from support.few_sessions import FewSessions, takes_session
+from support.few_sessions import FewSessions, starts_processes, takes_session
 from support.paths import DATA
 from support.proof_counts import PROPERTY, Proof, summary_lines
 
+from reput.source.log import reput_end_offset
 from reput.source.system import load_without_threads
 
 # As `reput` does: of the processes that Spark starts each would take a tenth of a second more.
@@ -39,7 +41,6 @@ FOR_FEW_ROWS = {
 }
 
 FAST, SESSION, OTHER = range(3)
-FAULTS = Path(__file__).parent / "faults"
 
 # The same examples in every run: what fails is the change's doing. New ones: pytest --hypothesis-profile=nightly.
 NO_CLOCK = [HealthCheck.too_slow]
@@ -110,7 +111,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     end_session(session)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def compiled(spark: SparkSession) -> Iterator[None]:
     """Let Spark compile queries and read Parquet files column by column, as it does for users."""
     as_users_have = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
@@ -120,6 +121,28 @@ def compiled(spark: SparkSession) -> Iterator[None]:
     yield
     for name, value in before.items():
         spark.conf.set(name, str(value))
+
+
+class SkippedTime:
+    """The module ``time`` for what sleeps: it is later at once."""
+
+    def __init__(self) -> None:
+        self._skipped = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self._skipped
+
+    def sleep(self, seconds: float) -> None:
+        self._skipped += seconds
+
+
+@pytest.fixture
+def waits_are_skipped() -> Iterator[None]:
+    """Every command waits `tailGuardMs` for the last record; here at once, for logs to which nobody writes."""
+    # Not by the fixture `monkeypatch`: it would end after `tmp_path`, which needs the real system to tidy up.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reput_end_offset, "time", SkippedTime())
+        yield
 
 
 @pytest.fixture
@@ -175,17 +198,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Order the files: fast ones; those with the Spark session of their process; faults, brokers, other processes.
 
-    Of the fast ones the largest come first. Of the others those marked `long`, whose few tests take long, come before
-    those with many tests, so that short files are last.
+    Of the fast ones the largest come first. Of the others those marked `long` or `broker`, whose few tests take long,
+    come before those with many tests, so that short files are last.
     """
     first = {item.path: item for item in reversed(items)}
     sizes = Counter(item.path for item in items)
 
     def rank(path: Path) -> tuple[int, bool, int, Path]:
-        has = first[path].get_closest_marker
-        is_marked = has("spark") is not None or has("broker") is not None
-        kind = SESSION if is_marked and takes_session(path) else OTHER if is_marked or FAULTS in path.parents else FAST
-        return kind, has("long") is None, -sizes[path], path
+        kind = SESSION if takes_session(path) else OTHER if starts_processes(path) else FAST
+        is_long = any(first[path].get_closest_marker(name) is not None for name in ("long", "broker"))
+        return kind, not is_long, -sizes[path], path
 
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()) and not takes_session(item.path):

@@ -48,7 +48,7 @@ from reput.streaming.config.pipeline import PipelineConfig, load_config
 from reput.streaming.doctor.predict import predict
 from reput.streaming.doctor.prediction import Prediction, Recovery, start_settings
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("waits_are_skipped")]
 
 GetRelease = Callable[[str], RocketMQ]
 Homes = Callable[[str], Path]

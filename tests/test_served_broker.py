@@ -26,7 +26,7 @@ from support.command_line import invoke
 from support.proof_counts import Proof
 from support.sink_runner import files_below
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("waits_are_skipped")]
 
 GetRelease = Callable[[str], RocketMQ]
 Served = list[list[int]]

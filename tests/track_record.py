@@ -71,7 +71,7 @@ TRACK_RECORD = (
         "files deleted or expired under a memory mapping: the JVM died",
         (
             "faults/test_expiry.py::test_segments_that_go",
-            "unit/source/segments/test_range_reader.py::test_a_segment_that_was_cut_is_a_loss",
+            "unit/source/log/test_range_reader.py::test_a_segment_that_was_cut_is_a_loss",
         ),
     ),
     Bug(

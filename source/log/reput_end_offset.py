@@ -78,6 +78,10 @@ def _nothing() -> None:
     """What is done in a wait by default."""
 
 
+def _now() -> float:
+    return time.monotonic()
+
+
 class ReputEndFinder:
     """Finds the end again and again as the log grows; remembers only what saves reading the same bytes twice."""
 
@@ -86,7 +90,7 @@ class ReputEndFinder:
         *,
         check_crc: bool,
         tail_guard_ms: int,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = _now,
         on_boundary: Callable[[int], None] | None = None,
         on_damage: str = STOP,
         over_holes: bool = False,

@@ -12,7 +12,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -152,16 +152,18 @@ class Disk:
 
     def name(self, path: str | Path, node: FileNode | DirectoryNode | None) -> None:
         """A name appears or vanishes."""
-        self.find(Path(path).parent).change({Path(path).name: node})
+        parent, name = os.path.split(path)
+        self.find(parent).change({name: node})
 
     def rename(self, source: str | Path, target: str | Path) -> None:
         """Both names change at once."""
         node, transaction = self.find(source), Transaction()
-        if Path(source).parent == Path(target).parent:
-            self.find(Path(source).parent).change({Path(source).name: None, Path(target).name: node}, transaction)
+        (parent, name), (new_parent, new_name) = os.path.split(source), os.path.split(target)
+        if parent == new_parent:
+            self.find(parent).change({name: None, new_name: node}, transaction)
             return
-        self.find(Path(source).parent).change({Path(source).name: None}, transaction)
-        self.find(Path(target).parent).change({Path(target).name: node}, transaction)
+        self.find(parent).change({name: None}, transaction)
+        self.find(new_parent).change({new_name: node}, transaction)
 
     def lose_power(self, rng: Random) -> None:
         """Put on the real disk what may be left; from here on that is durable."""
@@ -171,10 +173,10 @@ class Disk:
 
 
 def _durable_directory(path: Path) -> DirectoryNode:
-    names: dict[str, FileNode | DirectoryNode] = {
-        entry.name: _durable_directory(entry) if entry.is_dir() else FileNode([entry.read_bytes()])
-        for entry in path.iterdir()
-    }
+    names: dict[str, FileNode | DirectoryNode] = {}
+    for entry in os.scandir(path):
+        node = _durable_directory(Path(entry.path)) if entry.is_dir() else FileNode([Path(entry.path).read_bytes()])
+        names[entry.name] = node
     return DirectoryNode(names, dict(names))
 
 
@@ -313,7 +315,8 @@ class FaultyOs:
     @_alone
     def replace(self, source: str | Path, target: str | Path) -> None:
         self._count("rename")
-        Path(target).unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            os.unlink(target)
         Path(source).rename(target)
         self._disk.rename(source, target)
 

@@ -705,7 +705,7 @@ MUTANTS = (
         "source/log/mapped_file_queue.py",
         "        self._check_not_gone(found, stamps)\n",
         "        pass\n",
-        "unit/source/segments/test_segment_listing.py",
+        "unit/source/log/test_segment_listing.py",
     ),
     _mutant(
         "records that the log has are passed over",
@@ -834,7 +834,7 @@ MUTANTS = (
         "source/log/range_reader.py",
         "        if on_damage == BROKER or segment.is_blank(start):\n",
         "        if True:\n",
-        "unit/source/segments/test_resync.py",
+        "unit/source/log/test_resync.py",
     ),
     _mutant(
         "damage is passed over in a range whose ends are not proven",

@@ -10,10 +10,12 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import deltalake
 import pytest
 from faults.tail_process import LogWriter, Oracle, TailProcess
+from support.command_line import invoke
 from support.kept_table import messages
 from support.s3_server import BUCKET, WRONG_KEY, S3Server, s3_server
 from support.sink_runner import write_log
@@ -31,6 +33,14 @@ LIMIT_SECONDS = 120
 
 def reput(environment: dict[str, str], *words: object, code: int = 0) -> str:
     """What the command says: on standard output, or on standard error if it is to fail."""
+    with mock.patch.dict(os.environ, environment):
+        done = invoke([str(word) for word in words])
+    assert done.exit_code == code, done.stderr
+    return done.stderr if code else done.stdout
+
+
+def process(environment: dict[str, str], *words: object, code: int = 0) -> str:
+    """The same by a process of its own, for what starts Spark."""
     command = [sys.executable, "-m", "reput.streaming.cli.main", *map(str, words)]
     variables = {**os.environ, **environment, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False, timeout=500)
@@ -41,7 +51,7 @@ def reput(environment: dict[str, str], *words: object, code: int = 0) -> str:
 def tail(server: S3Server, root: Path, table: str, *options: str, code: int = 0) -> str:
     where = ("--store", root / "store", "--output", root / "out", "--table", table)
     words = ("tail", *where, "--available-now", "--option", "tailGuardMs=0", *options)
-    return reput(server.environment, *words, code=code)
+    return process(server.environment, *words, code=code)
 
 
 @pytest.fixture
@@ -72,24 +82,24 @@ def test_commands(all_commands: bool, store: Path) -> None:
         if not all_commands:
             return
         assert "nothing new" in tail(server, store, table, "--option", "broker=b")
-        sql = reput(environment, "sql", "--table", table, "--format", "json", "SELECT count(*) AS n FROM messages")
+        sql = process(environment, "sql", "--table", table, "--format", "json", "SELECT count(*) AS n FROM messages")
         assert json.loads(sql) == {"n": COUNT}
         verify = ("verify", *sources, "--output", store / "out", "--option", "broker=b", "--table", table)
-        assert "nothing differs" in reput(environment, *verify)
+        assert "nothing differs" in process(environment, *verify)
         assert reput(environment, "ask", "left-out", "--table", table, *sources, "--format", "json") == ""
         with_spark = ("--engine", "spark", "--format", "json")
-        assert reput(environment, "ask", "by-key", "--table", table, "--key", "k7", *with_spark) == asked
-        reput(environment, "table", "optimize", "--table", table)
-        reput(environment, "table", "expire", "--table", table, "--option", "tableRetention=A=1d")
+        assert process(environment, "ask", "by-key", "--table", table, "--key", "k7", *with_spark) == asked
+        process(environment, "table", "optimize", "--table", table)
+        process(environment, "table", "expire", "--table", table, "--option", "tableRetention=A=1d")
         told = json.loads(reput(environment, "table", "describe", "--table", table, "--json"))
         assert told["rows"] == COUNT // 2
         only = ("rebuild", *sources, "--output", store / "out", "--option", "broker=b", "--table", table)
-        reput(environment, *only, "--only", "table")
+        process(environment, *only, "--only", "table")
         told = json.loads(reput(environment, "table", "describe", "--table", table, "--json"))
         assert told["rows"] == COUNT
-        reput(environment, "table", "forget", "--table", table, "--key", "k7", "--yes")
+        process(environment, "table", "forget", "--table", table, "--key", "k7", "--yes")
         assert reput(environment, "query", "--table", table, "--key", "k7", "--format", "json") == ""
-        reput(environment, "rebuild", *sources, "--output", store / "other", "--table", f"{table}-2")
+        process(environment, "rebuild", *sources, "--output", store / "other", "--table", f"{table}-2")
         told = json.loads(reput(environment, "table", "describe", "--table", f"{table}-2", "--json"))
         assert told["rows"] == COUNT
 

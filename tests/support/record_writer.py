@@ -10,6 +10,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, NamedTuple, final
@@ -95,12 +96,17 @@ class StoredRecord(NamedTuple):
     msg_size: int
 
 
+@cache
+def _packed(address: str) -> bytes:
+    return ipaddress.ip_address(address).packed
+
+
 def _is_v6(host: Host) -> bool:
-    return ipaddress.ip_address(host[0]).version == 6
+    return len(_packed(host[0])) == 16
 
 
 def _encode_host(host: Host) -> bytes:
-    return ipaddress.ip_address(host[0]).packed + struct.pack(">i", host[1])
+    return _packed(host[0]) + struct.pack(">i", host[1])
 
 
 def _encode_topic(message: Message) -> bytes:

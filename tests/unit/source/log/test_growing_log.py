@@ -24,6 +24,11 @@ from reput.source.log.reput_end_offset import ReputEndFinder
 SIZE = 8192
 
 
+@pytest.fixture(autouse=True)
+def no_waits() -> None:
+    """Here are the real ones."""
+
+
 class Growing:
     """A finished log, laid down again byte by byte; its clock moves only between records."""
 
@@ -115,7 +120,7 @@ def test_settle_waits_for_the_last_record(tmp_path: Path, monkeypatch: pytest.Mo
     finder = ReputEndFinder(check_crc=True, tail_guard_ms=20)
     sleeps: list[float] = []
     # Only its own: threads of other tests may still sleep.
-    own = SimpleNamespace(sleep=lambda seconds: sleeps.append(seconds) or time.sleep(seconds))
+    own = SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: sleeps.append(seconds) or time.sleep(seconds))
     monkeypatch.setattr(reput_end_offset, "time", own)
     end = finder.settle(lambda: MappedFileQueue.load([tmp_path]), 0)
     assert (end.offset, end.held_back) == (end_of(records), 0)
