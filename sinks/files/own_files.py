@@ -32,6 +32,8 @@ from reput.source.log.store_layout import is_file_name
 #: The folders whose content is derived from the log.
 DERIVED = (CONSUME_QUEUE, CONSUME_QUEUE_EXT, BATCH_CONSUME_QUEUE, INDEX)
 
+# What RocksDB calls its files.
+_OF_ROCKSDB = re.compile(r"[0-9]{6,}\.(sst|log)|CURRENT|IDENTITY|LOCK|LOG(\.old\.[0-9]+)?|(MANIFEST|OPTIONS)-[0-9]+")
 _MOUNTS = Path("/proc/self/mountinfo")
 # In a path of that file a blank, a tab, a line feed and a backslash are octal.
 _OCTAL = re.compile(rb"\\([0-7]{3})")
@@ -44,6 +46,24 @@ def foreign_paths(root: Path, top: RelativePath) -> Iterator[RelativePath]:
     Paths are below `root`. Missing directories have none. A link or a mount point is never reput's own.
     """
     yield from _foreign_paths(root, top, _mount_points(root))
+
+
+def is_of_rocksdb(path: RelativePath) -> bool:
+    """Whether a path below a folder of queues has the name of a file of a RocksDB database there."""
+    return len(path) == 2 and _OF_ROCKSDB.fullmatch(path[1]) is not None
+
+
+def check_queues_only(root: Path, folder: str) -> None:
+    """Raise OutputError if a folder of queues holds anything else than queues in files and a RocksDB database."""
+    check_own(root, (folder,))
+    for path in foreign_paths(root, (folder,)):
+        if not (is_of_rocksdb(path) and root.joinpath(*path).is_file() and not root.joinpath(*path).is_symlink()):
+            place = root.joinpath(*path)
+            raise OutputError(
+                f"{place} is neither reput's nor RocksDB's, and its folder would be replaced",
+                advice="nothing was changed: move it away",
+                file=place,
+            )
 
 
 def is_foreign(root: Path, path: RelativePath) -> bool:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.file_system import has_files
-from reput.sinks.files.own_files import DERIVED, foreign_paths, paths_to_replace
+from reput.sinks.files.own_files import DERIVED, check_queues_only, foreign_paths, is_of_rocksdb, paths_to_replace
 from reput.sinks.files.store_path import REBUILD_OLD, REBUILD_ROOT, REBUILD_SWAP, RelativePath
 from reput.source.errors import FIRST_FORMAT, GIVE_YES, OutputError, SinkError, UnexplainedError, check_format
 from reput.source.printable import printable
@@ -24,18 +24,18 @@ from reput.source.printable import printable
 # From below the rebuild's root to below the output's root; a noted move also tells whether anything was made.
 Move = tuple[RelativePath, RelativePath]
 NotedMove = tuple[RelativePath, RelativePath, bool]
-# Of the note, which names it from the second one on.
-_VERSION = 1
+# Of the note, which names it from the second one on: with a database, which earlier releases would put back.
+_VERSION = 2
 _NAMED_MAX = 3
 
 _log = logging.getLogger(__name__)
 
 
-def swap(files: DurableFiles, moves: Sequence[Move], *, may_empty: bool = False) -> None:
+def swap(files: DurableFiles, moves: Sequence[Move], *, may_empty: bool = False, database: str | None = None) -> None:
     """Replace each target below the output `files` by what the rebuild made for it, or by nothing.
 
     The rebuild is durable as a whole, and nobody else has a file of either side open. `may_empty` lets queues and index
-    be replaced by nothing.
+    be replaced by nothing. `database` is a folder that holds or gets a RocksDB database: it is replaced as a whole.
 
     Raises
     ------
@@ -44,20 +44,27 @@ def swap(files: DurableFiles, moves: Sequence[Move], *, may_empty: bool = False)
     OutputError
         Something that reput does not replace is in the place of what was made; nothing was changed.
     """
-    noted = check_swap(files, moves, may_empty=may_empty)
+    noted = check_swap(files, moves, may_empty=may_empty, database=database)
     if [target for _, target, _ in noted] != [target for _, target in moves]:
         _tell_what_stays(files, moves)
-    files.replace(*REBUILD_SWAP, data=json.dumps({"may_empty": may_empty, "moves": noted}).encode())
+    note = {"may_empty": may_empty, "moves": noted}
+    if database is not None:
+        note |= {"version": _VERSION, "database": database}
+    files.replace(*REBUILD_SWAP, data=json.dumps(note).encode())
     finish_swap(files)
 
 
-def check_swap(files: DurableFiles, moves: Sequence[Move], *, may_empty: bool) -> list[NotedMove]:
+def check_swap(
+    files: DurableFiles, moves: Sequence[Move], *, may_empty: bool, database: str | None = None
+) -> list[NotedMove]:
     """The moves as `swap` records them; raises what `swap` raises."""
+    if database in DERIVED:
+        check_queues_only(files.root, database)
     rebuild = files.root.joinpath(*REBUILD_ROOT)
     noted = []
     for made, target in moves:
         paths: Sequence[RelativePath] = [target]
-        if target[0] in DERIVED:
+        if target[0] in DERIVED and target != (database,):
             paths = paths_to_replace(files.root, rebuild.joinpath(*made), target)
         for path in paths:
             part = (*made, *path[len(target) :])
@@ -87,6 +94,7 @@ def finish_swap(files: DurableFiles) -> bool:
         if isinstance(noted, dict):  # a list is older than any version
             check_format(note, noted.get("version", FIRST_FORMAT), _VERSION, file=note)
         may_empty, listed = (False, noted) if isinstance(noted, list) else (bool(noted["may_empty"]), noted["moves"])
+        database = noted.get("database") if isinstance(noted, dict) else None
         moves = [(tuple(made), tuple(target), bool(is_new)) for made, target, is_new in listed]
     except (ValueError, TypeError, KeyError) as error:
         raise SinkError(
@@ -97,7 +105,7 @@ def finish_swap(files: DurableFiles) -> bool:
     _check_not_emptied(files, moves, may_empty=may_empty)
     for made, target, is_new in moves:
         _move(files, (*REBUILD_ROOT, *made), target, is_new=is_new)
-    _put_back(files, {target for _, target, _ in moves})
+    _put_back(files, {target for _, target, _ in moves}, database)
     files.remove_tree(*REBUILD_OLD)  # the note is still there, so that a crash leaves nothing large behind
     files.remove(*REBUILD_SWAP)
     files.sync()
@@ -148,14 +156,16 @@ def _tell_what_stays(files: DurableFiles, moves: Sequence[Move]) -> None:
         _log.warning("%s: left as it is what reput did not make: %s%s", files.root, names, more)
 
 
-def _put_back(files: DurableFiles, replaced: set[RelativePath]) -> None:
+def _put_back(files: DurableFiles, replaced: set[RelativePath], database: str | None) -> None:
     """Put back what reput cannot name: an earlier release, or somebody since the note, had it put away.
 
-    What the note itself names was `replaced` by what was made.
+    What the note itself names was `replaced` by what was made, and so was a RocksDB database in the folder `database`.
     """
     old = files.root.joinpath(*REBUILD_OLD)
     for folder in DERIVED:
         for path in [path for path in foreign_paths(old, (folder,)) if path not in replaced]:
+            if folder == database and is_of_rocksdb(path):
+                continue
             if os.path.lexists(files.root.joinpath(*path)):
                 raise SinkError(
                     f"{old.joinpath(*path)} was put away by a rebuild, is not reput's, and its place is taken",

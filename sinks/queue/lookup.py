@@ -70,7 +70,7 @@ class ConsumeQueueLookup:
             The sizes of the files differ, or do not fit their names.
         """
         reader = _open(root, KIND, topic, queue_id)
-        max_offset = _max_offset(reader)
+        max_offset = end_of_entries(reader)
         return cls(topic, queue_id, reader, reader.min_offset(min_phy_offset, max_offset), max_offset)
 
     @property
@@ -233,7 +233,7 @@ def _name(topic: str, queue_id: int) -> str:
     return f"queue {queue_id} of topic {topic!r}"
 
 
-def _max_offset(reader: QueueReader) -> int:
+def end_of_entries(reader: QueueReader) -> int:
     """The number behind the last valid entry, found as in ``ConsumeQueue#recover``."""
     for file in reader.files[-_FILES_RECOVERED:]:
         count = leading(is_written(reader.units(file)))

@@ -20,20 +20,16 @@ from reput.sinks.findings import Difference, Findings
 from reput.sinks.formats.consume_queue import ENTRY
 from reput.sinks.queue.queue_check import LogLimits
 from reput.sinks.queue.queue_reader import Units
-from reput.sinks.queue.rocksdb_queue import ROCKSDB_ENTRY, Place, QueueKey, RocksDBQueues, queue_words
+from reput.sinks.queue.rocksdb_queue import (
+    ROCKSDB_ENTRY,
+    Place,
+    QueueKey,
+    RocksDBQueues,
+    queue_words,
+    rocksdb_units,
+)
 from reput.source.arrays import Bools, Bytes, Int64s
 from reput.source.printable import counted
-
-
-def rocksdb_units(incoming: QueueEntries) -> Units:
-    """The values that a broker puts for entries; the entries must have been made with `LogicNeeds.ext`."""
-    assert incoming.ext is not None
-    plain = incoming.entries.view(ENTRY)[:, 0]
-    units = np.empty(len(plain), ROCKSDB_ENTRY)
-    for name in ENTRY.names or ():
-        units[name] = plain[name]
-    units["store_timestamp"] = incoming.ext.store_timestamps
-    return units
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,15 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts
+from reput.sinks.dispatch.batch import LogicBatch
+from reput.sinks.dispatch.entries import QueueEntries
 from reput.sinks.files.config_manager import open_rocksdb
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.sink_progress import SinkProgress
+from reput.sinks.formats.consume_queue import ENTRY
 from reput.sinks.queue.queue_reader import Units
+from reput.sinks.sink import not_yet_written
 from reput.source.arrays import Int64s
 from reput.source.errors import SinkError
 from reput.source.printable import printable
@@ -132,6 +139,17 @@ class RocksDBQueues:
             yield numbers, np.frombuffer(data, ROCKSDB_ENTRY)
 
 
+def rocksdb_units(incoming: QueueEntries) -> Units:
+    """The values that a broker puts for entries; the entries must have been made with `LogicNeeds.ext`."""
+    assert incoming.ext is not None
+    plain = incoming.entries.view(ENTRY)[:, 0]
+    units = np.empty(len(plain), ROCKSDB_ENTRY)
+    for name in ENTRY.names or ():
+        units[name] = plain[name]
+    units["store_timestamp"] = incoming.ext.store_timestamps
+    return units
+
+
 class RocksDBQueueWriter:
     """Makes a database of queues in a directory that has none, as a broker of 5.5.0 would leave it.
 
@@ -149,6 +167,11 @@ class RocksDBQueueWriter:
         self._last: dict[QueueKey, Place] = {}
         self._unlogged = WriteOptions()
         self._unlogged.disable_wal = True
+
+    @property
+    def queue_count(self) -> int:
+        """How many queues have an entry."""
+        return len(self._last)
 
     def put(self, queue: QueueKey, queue_offsets: Int64s, units: Units) -> None:
         """Put entries of one queue: queue offsets (int64[n]), values (n of `ROCKSDB_ENTRY`), in log order."""
@@ -168,21 +191,79 @@ class RocksDBQueueWriter:
         last = int(np.flatnonzero(units["physical_offset"] == units["physical_offset"][-1])[0])
         self._last[queue] = Place(int(units["physical_offset"][last]), int(queue_offsets[last]))
 
-    def close(self, dispatched_to: int) -> None:
+    def finish(self, dispatched_to: int) -> None:
         """Write the table of offsets, and complete the database; `dispatched_to` is a physical offset."""
         for (topic, queue_id), place in self._last.items():
             self._offsets.put(_offset_key(topic, queue_id, _MAX), _PLACE.pack(*place), self._unlogged)
-        self._offsets.put(_offset_key(_CHECKPOINT_TOPIC, 0, _MAX), _LONG.pack(dispatched_to), self._unlogged)
+        if dispatched_to:
+            self._offsets.put(_offset_key(_CHECKPOINT_TOPIC, 0, _MAX), _LONG.pack(dispatched_to), self._unlogged)
         self._database.flush()
         self._offsets.flush()
-        self.discard()
 
-    def discard(self) -> None:
+    def close(self) -> None:
         """Close the database, and remove what RocksDB's library leaves for itself."""
         self._offsets.close()
         self._database.close()
         for name in ("rocksdict-config.json", "LOG", "LOCK"):
             (self._directory / name).unlink(missing_ok=True)
+
+
+class RocksDBQueueSink:
+    """Makes the database `folder` below `files` from the log, anew each time: it keeps no progress (`Sink`)."""
+
+    name = "queues in RocksDB"
+    last_record = None
+
+    def __init__(self, files: DurableFiles, folder: str) -> None:
+        self._files = files
+        self._folder = folder
+        self._writer: RocksDBQueueWriter | None = None
+        self._dispatched_to = 0
+        self.end_offset = 0
+        self.queue_count = 0
+
+    def recover(self, start_offset: int) -> SinkProgress:
+        """Begin at `start_offset` with an empty database."""
+        self._files.remove_tree(self._folder)
+        self._writer = RocksDBQueueWriter(self._files.make_directory(self._folder))
+        self.end_offset = start_offset
+        return SinkProgress(start_offset, start_offset)
+
+    def write(self, batch: LogicBatch) -> AnomalyCounts:
+        """Put the batch's entries; they are durable only after `finish`."""
+        assert self._writer is not None
+        new = not_yet_written(self.name, self.end_offset, batch)
+        if new is not None:
+            for incoming in new.entries.all_queues():
+                units = rocksdb_units(incoming)
+                self._writer.put((incoming.topic, incoming.queue_id), incoming.queue_offsets, units)
+                end = int((units["physical_offset"].astype(np.int64) + units["msg_size"]).max(initial=0))
+                self._dispatched_to = max(self._dispatched_to, end)
+            self.end_offset = new.end
+        return NO_ANOMALIES
+
+    def pass_over(self, end_offset: int) -> None:
+        """Go on at `end_offset`: the records before it expired unread."""
+        self.end_offset = end_offset
+
+    def finish(self) -> None:
+        """Complete the database, durably."""
+        assert self._writer is not None
+        self._writer.finish(self._dispatched_to)
+        self.queue_count = self._writer.queue_count
+        self.close()
+        directory = self._files.root / self._folder
+        self._files.make_durable((self._folder, path.name) for path in sorted(directory.iterdir()))
+
+    def files(self) -> Iterator[Path]:
+        """The files with entries, once the database is complete."""
+        return (self._files.root / self._folder).glob("*.sst")
+
+    def close(self) -> None:
+        """Close the database, complete or not."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
 
 
 def _rows(data: np.ndarray[Any, Any]) -> list[bytes]:

@@ -41,7 +41,7 @@ SECTIONS: Final = {
     "Prove": ("verify", "doctor"),
     "Look": ("query", "dump", "quarantine"),
     "Ask": ("ask", "offsets", "sql", "report"),
-    "Operate": ("table", "expire", "prepare"),
+    "Operate": ("queues", "table", "expire", "prepare"),
 }
 
 
@@ -375,7 +375,7 @@ def main_options(
 
 # The modules with another name than their command's.
 _MODULES: Final = {
-    **dict.fromkeys(("rebuild", "recover", "expire"), "repair"),
+    **dict.fromkeys(("rebuild", "queues", "recover", "expire"), "repair"),
     **dict.fromkeys(("verify", "doctor"), "prove"),
     **dict.fromkeys(("query", "dump", "quarantine", "offsets", "report"), "look"),
     **dict.fromkeys(("status", "prepare"), "tail"),

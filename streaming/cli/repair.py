@@ -1,4 +1,4 @@
-"""The commands that repair an output: `reput rebuild`, `reput recover` and `reput expire`."""
+"""The commands that change an output: `reput rebuild`, `reput queues`, `reput recover` and `reput expire`."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def rebuild(
         output, table, topic, queue_id, tuple(exclude or ()), only, offsets.begin, offsets.end, yes, restore_forgotten
     )
     of_master = [f"sparkMaster={master}"] if master else []
-    config = settings.load(store, of_master, output=output, makes_all=request.is_whole)
+    config = settings.load(store, of_master, output=output, makes_all=request.is_whole, knows_rocksdb=True)
     check_paths_on(config.spark.master, store=store, output=output, table=table)
     with working("rebuilding"), Rebuild(config, request, RebuildProgress(began)) as job:
         read, written = job.shared()
@@ -117,6 +117,30 @@ def rebuild(
         ) as session:
             report = job.run(session.tasks, session.spark if request.makes_table else None)
     typer.echo(report.to_json() if reporting.as_json else report.text())
+
+
+@app.command(epilog="Example: reput queues --store /data/store --broker-conf /data/broker.conf --to rocksdb")
+def queues(
+    store: Annotated[Path, typer.Option(help="The broker's store root. The broker is stopped.", readable=False)],
+    to: Annotated[
+        str,
+        typer.Option(autocompletion=one_of("rocksdb", "files"), help="Where the queues are moved: rocksdb or files."),
+    ],
+    reporting: Reporting,
+    settings: LogConfig,
+) -> None:
+    """Move a stopped broker's queues from files into RocksDB, or back.
+
+    The store keeps its queues until the new ones are complete and have been compared with the old ones. If the command
+    is stopped, run it again.
+    """
+    from reput.streaming.rebuild.convert import Conversion  # noqa: PLC0415
+
+    set_up_logging(reporting.log_format)
+    config = settings.load(store, output=store, knows_rocksdb=True)
+    with working(f"moving the queues of {store}"):
+        result = Conversion(config, to).run()
+    typer.echo(result.to_json() if reporting.as_json else result.text())
 
 
 @app.command(epilog="Example: reput recover --store /data/store --output /data/reput --dry-run")

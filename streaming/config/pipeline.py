@@ -88,6 +88,11 @@ class PipelineConfig(Settings):
     broker_conf: Path | None = field(default=None, kw_only=True)
     rocksdb_folder: str | None = field(default=None, kw_only=True)
 
+    @property
+    def makes_rocksdb(self) -> bool:
+        """Whether the broker keeps its queues in RocksDB alone, so that a rebuild makes them there."""
+        return self.rocksdb_folder is not None and not self.queue.consume_queue_enable
+
     def source_options(self, **more: object) -> dict[str, str]:
         """The options of the Spark source, as text, with those of `more`."""
         options: dict[str, str] = {"path": ",".join(str(path) for path in self.commit_log)}

@@ -27,6 +27,7 @@ from reput.source.log.offset_range import OffsetRange
 from reput.source.log.range_reader import RangeCut, cut_ranges, limit, split
 from reput.source.options import shown
 from reput.source.printable import counted
+from reput.streaming.config.broker import rocksdb_needs
 from reput.streaming.config.pipeline import PipelineConfig, check_range_count
 from reput.streaming.effects.effects import Effects, EffectsWriter, QuarantineStep, TableWriter, write_side_by_side
 from reput.streaming.effects.range_task import RangeEffects, RangeTask
@@ -183,6 +184,8 @@ class RebuildPipeline:
         needs = LogicSinks.open(config, DurableFiles(root)).needs
         queues, index = request.makes_queues(config), request.makes_index(config)
         self._needs = replace(needs, consume_queue=queues, index=index) if queues or index else None
+        if request.makes_rocksdb(config):
+            self._needs = replace(rocksdb_needs(config), index=index, index_tags=needs.index_tags)
         self._scratch = Scratch(DurableFiles(root))
         self._scratch.clear()
         # The end of this run's previous wave, and the last record so far.

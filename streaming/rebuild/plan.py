@@ -193,7 +193,10 @@ class RebuildRequest:
             raise OptionError("--queue-id needs --topic")
         if self.topic is not None:
             self._check_topic(self.topic)
-        if not (self.makes_queues(config) or self.makes_index(config) or self.makes_table):
+        if self.topic is not None and config.makes_rocksdb:
+            raise OptionError("--topic makes files, and this broker keeps its queues in RocksDB: rebuild all queues")
+        makes_queues = self.makes_queues(config) or self.makes_rocksdb(config)
+        if not (makes_queues or self.makes_index(config) or self.makes_table):
             raise OptionError(
                 "nothing to make: consumeQueueEnable and messageIndexEnable are off, or --only asks for one of them"
             )
@@ -210,6 +213,10 @@ class RebuildRequest:
     def makes_queues(self, config: PipelineConfig) -> bool:
         """Whether queues are made."""
         return self.only in (None, "consumequeue") and config.queue.consume_queue_enable
+
+    def makes_rocksdb(self, config: PipelineConfig) -> bool:
+        """Whether a RocksDB database of queues is made, instead of files."""
+        return self.only in (None, "consumequeue") and config.makes_rocksdb
 
     def makes_index(self, config: PipelineConfig) -> bool:
         """Whether the index is made."""
@@ -329,6 +336,9 @@ class OutputChange:
                 paths += [*((folder,) for folder in _QUEUE_FOLDERS), *map(progress_file, _QUEUE_SINKS)]
             if index:
                 paths += [(INDEX,), progress_file(IndexSink.name)]
+            if self._request.makes_rocksdb(self._config):
+                assert self._config.rocksdb_folder is not None
+                paths.append((self._config.rocksdb_folder,))
             if queues or index:
                 # Spark's checkpoint does not fit what was made; without it, `tail` begins where the sinks end.
                 paths.append(SPARK_CHECKPOINT_OF_LOGIC)

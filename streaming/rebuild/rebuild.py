@@ -16,17 +16,20 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from reput.sinks.abort_file import LeftBy, abort_left_by, mark_abort
+from reput.sinks.files.config_manager import is_rocksdb
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_lock import StoreLock
-from reput.sinks.files.store_path import REBUILD_ROOT, REPUT, SCRATCH
+from reput.sinks.files.store_path import CONSUME_QUEUE, REBUILD_ROOT, REPUT, SCRATCH
 from reput.sinks.files.swap import Move, check_swap, finish_swap, swap
 from reput.sinks.quarantine import Quarantine
 from reput.sinks.queue.consume_queue import ConsumeQueueSink
 from reput.sinks.queue.queue_reader import moved_entries
 from reput.sinks.queue.queue_sink import QueueSink
+from reput.sinks.queue.rocksdb_queue import RocksDBQueues, RocksDBQueueSink
 from reput.sinks.table.message_table import MessageTable
-from reput.source.errors import CommitLogRewoundError, SinkError, UnexplainedError
+from reput.source.errors import GIVE_YES, CommitLogRewoundError, OutputError, SinkError, UnexplainedError
 from reput.source.log.log_reader import LogReader
+from reput.source.log.store_layout import has_queue_files
 from reput.source.options import SourceOptions, shown
 from reput.source.printable import counted
 from reput.source.record.damage import STOP
@@ -72,6 +75,7 @@ class Rebuild:
         self._root = request.output.joinpath(*REBUILD_ROOT)
         self._change = OutputChange(config, request, self._files)
         self._cleanup = ExitStack()
+        self._rocksdb: RocksDBQueueSink | None = None
 
     def __enter__(self) -> Rebuild:
         """Check paths, store and options, and lock the output, all before Spark is needed.
@@ -96,6 +100,8 @@ class Rebuild:
             self._change.check()
             if not self._change.makes_all:
                 check_made_for(self._config, self._config.store, self._request.output)
+            if self._request.makes_rocksdb(self._config):
+                self._check_database(self._request.output / str(self._config.rocksdb_folder))
             if self._replaces and not self._request.yes:
                 check_explained(self._log, self._request.output, made=self._root)
             end = self._change.end(self._log)
@@ -105,6 +111,25 @@ class Rebuild:
 
     def __exit__(self, *_: object) -> None:
         self._cleanup.close()
+
+    def _check_database(self, directory: Path) -> None:
+        """Check that queues in RocksDB may be replaced: no queue of files is beside them, and the log has its end."""
+        if has_queue_files(directory.parent):
+            raise OutputError(
+                f"{directory.parent / CONSUME_QUEUE} has queues in files, and this broker keeps them in RocksDB alone",
+                advice="nothing was changed: 'reput queues --to rocksdb' replaces them, or move them away",
+                file=directory.parent / CONSUME_QUEUE,
+            )
+        if self._request.yes or not is_rocksdb(directory):
+            return
+        with RocksDBQueues.open(directory) as queues:
+            behind = queues.dispatched_to - self._log.settled_end(self._log.queue().min_offset)
+        if behind > 0:
+            raise UnexplainedError(
+                f"the queues in {directory} lead to {counted(behind, 'byte')} after the log's end",
+                advice=f"nothing was changed: {GIVE_YES}",
+                file=directory,
+            )
 
     @property
     def makes_rows(self) -> bool:
@@ -155,17 +180,22 @@ class Rebuild:
                 tasks, self._config, self._request, self._log, self._root, writers, quarantine, self._progress
             )
             self._read_rows(pipeline, start)
+            if self._rocksdb is not None:
+                self._rocksdb.finish()
             self._refuse_joined_lives(writers)
             self._note_moved(writers)
         began = time.monotonic()
         doubt = doubt_of_log(self._files, self._log, self._config)
         moves = self._change.prepare(keep_physic=doubt is not None)
+        counts = self._change.counts
+        if self._rocksdb is not None:
+            counts = replace(counts, queues=self._rocksdb.queue_count, queue_files=len(list(self._rocksdb.files())))
         if moves:
             self._put_in_place(moves, doubt)
         else:
             RebuildPlan.drop(self._files)
         self._progress.add_seconds("swap", time.monotonic() - began)
-        return self._progress.report(self._change.counts)
+        return self._progress.report(counts)
 
     def _read_rows(self, pipeline: RebuildPipeline, start: int) -> None:
         """Read the log from `start` on; with ``failOnDataLoss=false`` it may have several rows of segments."""
@@ -185,10 +215,11 @@ class Rebuild:
     def _put_in_place(self, moves: Sequence[Move], doubt: str | None) -> None:
         """Swap, with `abort` in the output meanwhile; a rebuild of all may also clear the `abort` of a broker."""
         may_empty = self._request.yes or self._plan.end > self._plan.start
-        check_swap(self._files, moves, may_empty=may_empty)
+        database = self._config.rocksdb_folder if self._rocksdb is not None else None
+        check_swap(self._files, moves, may_empty=may_empty, database=database)
         if not (self._request.is_of_all and self._request.makes_queues(self._config)):
             with abort_while_changed(self._files):
-                swap(self._files, moves, may_empty=may_empty)
+                swap(self._files, moves, may_empty=may_empty, database=database)
             return
         if abort_left_by(self._files.root) is not LeftBy.BROKER:
             mark_abort(self._files)
@@ -209,6 +240,11 @@ class Rebuild:
             assert index is not None
             put = IndexPutTasks(tasks, self._root) if tasks.is_on_cluster else None
             writers.append(IndexWriter(index, put))
+        if self._request.makes_rocksdb(self._config):
+            assert self._config.rocksdb_folder is not None
+            self._rocksdb = RocksDBQueueSink(self._own_files(cleanup), self._config.rocksdb_folder)
+            cleanup.callback(self._rocksdb.close)
+            writers.append(QueueWriter([self._rocksdb]))
         for writer in writers:
             recover_sinks(writer.sinks, self._log_from_start(), fail_on_data_loss=True)
         if self._request.makes_table:

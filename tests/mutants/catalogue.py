@@ -297,7 +297,7 @@ MUTANTS = (
     _mutant(
         "what a rebuild put away is removed, whatever it is",
         "sinks/files/swap.py",
-        "    _put_back(files, {target for _, target, _ in moves})\n    files.remove_tree",
+        "    _put_back(files, {target for _, target, _ in moves}, database)\n    files.remove_tree",
         "    files.remove_tree",
         f"{OWN_FILES}::test_what_an_earlier_release_put_away_is_put_back",
     ),

@@ -111,7 +111,8 @@ def test_a_later_format_is_refused_and_left_alone(command: str, file: str, store
     before = contents(output)
     said, error = said_by(command, store, output)
     assert f"{output / file} has format {LATER}, which a later release of reput wrote" in said
-    assert "this one reads formats up to 1" in said
+    known = 2 if file.endswith("swap.json") else 1  # of a swap with a RocksDB database
+    assert f"this one reads formats up to {known}" in said
     assert len(said.strip().splitlines()) == 1
     assert error is None or type(error) is LaterFormatError
     assert contents(output) == before

@@ -1,4 +1,7 @@
-"""A 5.5.0 broker's store with queues in files and in RocksDB, through every command that compares, makes or removes."""
+"""5.5.0 brokers' stores with queues in files and in RocksDB, or in RocksDB alone, through the commands.
+
+Each command that compares, makes or removes.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.broker_stores import unpack
@@ -13,6 +17,7 @@ from support.command_line import invoke
 from support.rebuild_runner import rebuild
 from support.sink_runner import files_below
 
+from reput.sinks.queue.rocksdb_queue import RocksDBQueues
 from reput.streaming.config.pipeline import load_config
 
 Tree = dict[str, bytes]
@@ -133,3 +138,79 @@ def test_an_index_in_rocksdb_alone(home: Path) -> None:
     assert code == 1
     assert "store has no index files, and its broker keeps none (messageIndexEnable=false, or indexFileWr" in said
     assert "ask a table (--table), or make an index: 'reput rebuild --only index --option messageIndexEnable=tr" in said
+
+
+def entries_of(directory: Path) -> Any:
+    with RocksDBQueues.open(directory) as queues:
+        found = {queue: [(n.tolist(), u.tobytes()) for n, u in queues.entries(queue)] for queue in queues.last}
+        return found, queues.last, queues.dispatched_to
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Path:
+    return unpack("v5-rocksdb", tmp_path)
+
+
+def test_queues_in_rocksdb_alone(alone: Path) -> None:
+    """A rebuild makes the database that the broker had, in place and in an output of its own."""
+    database = alone / "store" / "consumequeue"
+    broker = entries_of(database)
+    shutil.rmtree(database)
+    code, said = reput("rebuild", alone, "--output", str(alone / "store"))
+    assert (code, "49 queues in 2 files" in said) == (0, True), said
+    assert entries_of(database) == broker
+    assert not (alone / "store" / "abort").exists()
+    code, said = reput("rebuild", alone, "--output", str(alone / "out"))
+    assert code == 0
+    assert entries_of(alone / "out" / "consumequeue") == broker
+    assert reput("verify", alone, "--output", str(alone / "out"))[0] == 0
+    # Made once more, in the place of the old one.
+    assert reput("rebuild", alone, "--output", str(alone / "store"))[0] == 0
+    assert entries_of(database) == broker
+
+
+def test_topics_that_are_left_out(alone: Path) -> None:
+    code, _ = reput("rebuild", alone, "--output", str(alone / "out"), "--only", "consumequeue", "--exclude", "PlainKp")
+    assert code == 0
+    found, _, _ = entries_of(alone / "out" / "consumequeue")
+    assert found
+    assert not [queue for queue in found if queue[0] == b"PlainKp"]
+
+
+def put_queue_file(store: Path) -> None:
+    (store / "consumequeue" / "T" / "0").mkdir(parents=True)
+    (store / "consumequeue" / "T" / "0" / f"{0:020d}").write_bytes(bytes(20_000))
+
+
+def cut_log(store: Path) -> None:
+    """Lose all but the first records."""
+    path = store / "commitlog" / f"{0:020d}"
+    data = path.read_bytes()
+    path.write_bytes(data[: int.from_bytes(data[:4], "big")].ljust(len(data), b"\0"))
+
+
+@pytest.mark.parametrize(
+    ("words", "harm", "because"),
+    [
+        (("--topic", "PlainKp"), lambda _: None, "--topic makes files, and this broker keeps its queues in RocksDB"),
+        ((), lambda store: (store / "consumequeue" / "notes.txt").touch(), "is neither reput's nor RocksDB's"),
+        ((), put_queue_file, "has queues in files, and this broker keeps them in RocksDB alone"),
+        ((), cut_log, "after the log's end"),
+    ],
+)
+def test_what_a_rebuild_of_a_database_refuses(
+    words: tuple[str, ...], harm: Callable[[Path], object], because: str, alone: Path
+) -> None:
+    harm(alone / "store")
+    before = queues_of(alone / "store")
+    code, said = reput("rebuild", alone, "--output", str(alone / "store"), "--only", "consumequeue", *words)
+    assert code != 0
+    assert because in said
+    assert queues_of(alone / "store") == before
+
+
+def test_tail_refuses_queues_in_rocksdb(alone: Path) -> None:
+    code, said = reput("tail", alone, "--output", str(alone / "out"), "--available-now")
+    assert code == 2
+    assert "this broker keeps its queues in RocksDB, not in the ConsumeQueue files that reput writes" in said
+    assert not (alone / "out" / "consumequeue").exists()

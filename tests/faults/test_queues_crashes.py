@@ -1,0 +1,112 @@
+"""`reput queues`, stopped before any call that changes the disk: the store always has one whole set of queues."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from faults.fault_files import Stopped
+from support.broker_stores import unpack
+from support.sink_runner import files_below, no_fsync
+
+from reput.sinks.files import durable_file
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.swap import finish_swap
+from reput.sinks.queue.rocksdb_queue import RocksDBQueues
+from reput.source.log.store_layout import rocksdb_queues
+from reput.streaming.config.pipeline import load_config
+from reput.streaming.rebuild.convert import FILES, ROCKSDB, Conversion
+
+_CHANGING = ("replace", "unlink", "rmdir", "mkdir", "makedirs", "write", "pwrite", "ftruncate", "fsync", "open")
+
+
+class StoppingOs:
+    """The module ``os`` in which nothing changes the disk from call `number` on, as for a process that was killed."""
+
+    def __init__(self, number: int) -> None:
+        self.calls, self._number = 0, number
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(os, name)
+        if name not in _CHANGING:
+            return real
+
+        def call(*given: Any, **more: Any) -> Any:
+            if name == "open" and not given[1] & os.O_CREAT:
+                return real(*given, **more)
+            self.calls += 1
+            if self.calls >= self._number:
+                raise Stopped
+            return real(*given, **more)
+
+        return call
+
+
+@contextmanager
+def stopped_at(number: int) -> Iterator[StoppingOs]:
+    stopping = StoppingOs(number)
+    with mock.patch.object(durable_file, "os", stopping):
+        yield stopping
+
+
+def queues_of(store: Path) -> Any:
+    """The queues in place: the bytes of files, or all entries in RocksDB."""
+    database = rocksdb_queues(store)
+    if database is None:
+        return files_below(store / "consumequeue")
+    with RocksDBQueues.open(database) as queues:
+        entries = {queue: [(n.tolist(), u.tobytes()) for n, u in queues.entries(queue)] for queue in queues.last}
+        return entries, queues.last, queues.dispatched_to
+
+
+def convert(home: Path, to: str) -> None:
+    config = load_config(home / "store", broker_conf=home / "broker.conf", knows_rocksdb=True)
+    with no_fsync():
+        Conversion(config, to).run()
+
+
+@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("to", [FILES, ROCKSDB])
+def test_stopped_at_calls(to: str, step: int, tmp_path: Path) -> None:
+    start = unpack("golden-b", tmp_path)
+    if to == FILES:
+        convert(start, ROCKSDB)
+    old, home = queues_of(start / "store"), tmp_path / "home"
+    shutil.copytree(start, home)
+    convert(home, to)
+    new = queues_of(home / "store")
+    assert new != old
+    for number in itertools.count(1, step):
+        shutil.rmtree(home)
+        shutil.copytree(start, home)
+        store = home / "store"
+        try:
+            with stopped_at(number):
+                convert(home, to)
+            lived = True
+        except Stopped:
+            lived = False
+        has_note = (store / "reput" / "rebuild" / "swap.json").exists()
+        if has_note:
+            assert (store / "abort").exists(), "a broker would take a part of the queues for all"
+            shutil.copytree(store, home / "taken")
+            files = DurableFiles(home / "taken")
+            assert finish_swap(files)
+            files.close()
+            assert queues_of(home / "taken") == new
+        else:
+            assert queues_of(store) in (old, new)
+        convert(home, to)
+        assert queues_of(store) == new
+        assert not (store / "abort").exists()
+        assert not (store / "reput" / "rebuild").exists()
+        if lived:
+            break
+    assert number > 15

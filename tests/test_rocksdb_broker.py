@@ -1,0 +1,138 @@
+"""Queues in RocksDB that `reput rebuild` and `reput queues` make, beside those of a real 5.5.0 message store.
+
+The store replays a log into RocksDB; what reput makes of the same log has the same keys and values. A real store then
+starts on what reput made: it dispatches nothing, and serves each message of each queue.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import javaproperties
+import pytest
+from broker.recovery import Happened, start_stores
+from broker.rocketmq import RocketMQ
+from rocksdict import AccessType, Options, Rdict
+from support.broker_stores import unpack
+from support.command_line import invoke
+from support.proof_counts import Proof
+from test_served_broker import Plan
+
+pytestmark = pytest.mark.broker
+
+FEW = ["v5-rocksdb", "v4-lmq", "v4-expired"]
+MANY = [
+    *("v5-plain", "v4-plain", "v4-killed", "v4-tx-delay-retry", "v5-longtopic", "v5-propcrc", "v5-batchcq"),
+    *("v5-rocksdb-transactions", "v4-sql92", "v5-pop-grpc", "v4-light-queue-blank", "v5-double-write-lite"),
+]
+# What a broker does only when somebody asks for a queue's first entry.
+MIN = b"\1min\1"
+
+
+def broker_conf(home: Path) -> Mapping[str, str]:
+    """The store's broker.conf, which says from now on that queues are in RocksDB alone."""
+    path = home / "broker.conf"
+    wanted = {"storeType": "defaultRocksDB", "rocksdbCQDoubleWriteEnable": "false", "commitLogRecoverMaxNum": "100000"}
+    conf = {**javaproperties.loads(path.read_text()), **wanted}
+    path.write_text("".join(f"{name}={value}\n" for name, value in conf.items()))
+    return conf
+
+
+def lose_queues(home: Path) -> None:
+    """Remove all queues, and have the next start read the whole log."""
+    for folder in ("consumequeue", "batchconsumequeue", "consumequeue_ext"):
+        shutil.rmtree(home / "store" / folder, ignore_errors=True)
+    (home / "store" / "abort").touch()
+
+
+def contents(directory: Path) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
+    """The keys and values of both column families; of the table of offsets without the first entries."""
+    options, copied = Options(raw_mode=True), directory.parent / "copied"
+    shutil.copytree(directory, copied)
+    database = Rdict(str(copied), options, {"default": options, "offset": options}, AccessType.read_only())
+    offsets = dict(database.get_column_family("offset").items())
+    found = dict(database.items()), {key: value for key, value in offsets.items() if MIN not in key}
+    database.close()
+    shutil.rmtree(copied)
+    return found
+
+
+def start(release: RocketMQ, homes: Mapping[str, Path], plans: Mapping[str, Plan], work: Path) -> dict[str, Happened]:
+    stores = [(home / "store", javaproperties.loads((home / "broker.conf").read_text())) for home in homes.values()]
+    asked = ["".join(plans[name].lines) for name in homes]
+    return dict(zip(homes, start_stores(release, stores, work, plans=asked, start_ms=20_000), strict=True))
+
+
+def served_all(happened: Happened, plan: Plan) -> list[str]:
+    """The questions whose answers are not those that the log gives."""
+    assert happened.facts["started"], happened.facts["error"]
+    answers = zip(plan.lines, plan.answers, happened.facts["served"], strict=True)
+    return [f"{line.strip()!r}: {len(is_)} of {len(due)}" for line, due, is_ in answers if due != is_]
+
+
+def reput(home: Path, *words: str) -> str:
+    done = invoke(
+        [
+            *words,
+            "--store",
+            str(home / "store"),
+            "--broker-conf",
+            str(home / "broker.conf"),
+            "-o",
+            "brokerVersion=5.5.0",
+        ]
+    )
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def conversions(
+    homes: Mapping[str, Path], plans: Mapping[str, Plan], release: RocketMQ, work: Path
+) -> dict[str, list[str]]:
+    """Move all queues into files and back into RocksDB, and start a store on each; returns what was served wrongly."""
+    wrong: dict[str, list[str]] = {}
+    for to, store_type in (("files", "default"), ("rocksdb", "defaultRocksDB")):
+        for home in homes.values():
+            reput(home, "queues", "--to", to)
+            path = home / "broker.conf"
+            path.write_text(re.sub("storeType=.*", f"storeType={store_type}", path.read_text()))
+            reput(home, "verify")
+        for name, happened in start(release, homes, plans, work / f"to {to}").items():
+            wrong[f"{name} {to}"] = served_all(happened, plans[name])
+            assert happened.facts["dispatched"] == 0, name
+    return wrong
+
+
+@pytest.mark.parametrize("names", [FEW, pytest.param([*FEW, *MANY], marks=pytest.mark.slow)])
+def test_a_rebuild_makes_what_a_broker_makes(
+    names: list[str], release: Callable[[str], RocketMQ], tmp_path: Path, proof: Proof
+) -> None:
+    made = {name: unpack(name, tmp_path / "made") for name in names}
+    real = {name: unpack(name, tmp_path / "real") for name in names}
+    plans = {name: Plan.of(home, broker_conf(home)) for name, home in made.items()}
+    for home in real.values():
+        broker_conf(home)
+        lose_queues(home)
+    for home in made.values():
+        for folder in ("consumequeue", "batchconsumequeue", "consumequeue_ext"):
+            shutil.rmtree(home / "store" / folder, ignore_errors=True)
+    start(release("5.5.0"), real, plans, tmp_path / "replay")
+    entries = 0
+    for name, home in made.items():
+        reput(home, "rebuild", "--only", "consumequeue", "--output", str(home / "store"))
+        (home / "store" / "abort").unlink(missing_ok=True)
+        ours, theirs = (contents(each / "store" / "consumequeue") for each in (home, real[name]))
+        assert ours == theirs, name
+        entries += len(ours[0])
+        reput(home, "verify")
+    happened = start(release("5.5.0"), made, plans, tmp_path / "start")
+    wrong = {name: served_all(happened[name], plans[name]) for name in names}
+    assert {name: lines for name, lines in wrong.items() if lines} == {}
+    assert {name: happened[name].facts["dispatched"] for name in names} == dict.fromkeys(names, 0)
+    served = conversions(made, plans, release("5.5.0"), tmp_path)
+    assert {name: lines for name, lines in served.items() if lines} == {}
+    proof("G13 stores whose queues in RocksDB are those of a broker's replay", len(names))
+    proof("G13 entries in RocksDB that are those of a broker's replay", entries)
