@@ -18,6 +18,11 @@ from reput.source.kernels.byte_kernels import WORD, copy_bytes, inlined, kernel,
 DELTA_BLOCK, DELTA_MINIBLOCK = 128, 32
 _MINIBLOCKS = DELTA_BLOCK // DELTA_MINIBLOCK
 _LOW = np.uint64(0xFFFFFFFF)
+_MOST = np.iinfo(np.int64).max
+# Eight levels in a word: of elements that follow another one of their list, of a list's first eight elements, and of
+# elements that are not null.
+_REPEATED, _FIRST = np.uint64(0x0101010101010101), np.uint64(0x0101010101010100)
+_DEFINED = np.uint64(0x0202020202020202)
 
 
 @kernel
@@ -71,9 +76,17 @@ def pack(values: Any, width: int, out: Any, to: int) -> int:
 
     As many zeros follow as make the number of values a multiple of eight.
     """
-    end = to + (values.size + 7) // 8 * width
+    end, packed = to + (values.size + 7) // 8 * width, np.uint64(0)
+    if width <= WORD:  # eight values are a word at most
+        packed = np.uint64(values.size // 8 * 8)
+        for i in range(np.uint64(0), packed, np.uint64(8)):
+            bits = np.uint64(0)
+            for place in range(np.uint64(8)):
+                bits |= np.uint64(values[i + place]) << place * np.uint64(width)
+            store_word(out, to, bits)
+            to += width
     bits, filled = np.uint64(0), 0
-    for i in range(values.size):
+    for i in range(packed, np.uint64(values.size)):
         bits, filled, to = _put_bits(np.uint64(values[i]), width, bits, filled, out, to)
     _fill(bits, out, to, end)
     return end
@@ -84,22 +97,20 @@ def list_levels(offsets: Any, valid: Any, first: int, last: int, repetition: Any
     """The levels of the lists `[first, last)`, whose elements are not null; returns how many there are.
 
     `offsets` (int32[n + 1]) are Arrow's; `valid` (bool[n]) is empty if no list is null. `repetition` and `definition`
-    (uint8) have room for a level for each element and each list.
+    (uint8) have room for a level for each element and each list, and for a word more.
     """
-    count = 0
+    count = np.uint64(0)
     for row in range(first, last):
-        size = offsets[row + 1] - offsets[row]
-        if valid.size > 0 and not valid[row]:
-            repetition[count], definition[count] = 0, 0
-            count += 1
-        elif size == 0:
-            repetition[count], definition[count] = 0, 1
-            count += 1
-        else:
-            for i in range(size):
-                repetition[count], definition[count] = np.uint8(i > 0), 2
-                count += 1
-    return count
+        size = np.uint64(offsets[row + 1] - offsets[row])
+        if size == 0 or (valid.size > 0 and not valid[row]):
+            repetition[count], definition[count] = 0, np.uint8(valid.size == 0 or valid[row])
+            count += np.uint64(1)
+            continue
+        for i in range(np.uint64(0), size, np.uint64(WORD)):
+            store_word(repetition, count + i, _REPEATED if i else _FIRST)
+            store_word(definition, count + i, _DEFINED)
+        count += size
+    return np.int64(count)
 
 
 @kernel
@@ -157,20 +168,13 @@ def _bit_length(number: Any) -> int:
 
 
 @inlined
-def _delta(values: Any, i: int) -> int:
-    """The difference to the value before, which wraps around as integers of the values' size do."""
-    delta = np.int64(values[i]) - np.int64(values[i - 1])
-    return np.int64(np.int32(delta)) if values.itemsize == 4 else delta
-
-
-@inlined
-def _pack_deltas(values: Any, first: int, last: int, least: int, width: int, out: Any, to: int) -> int:
-    """A miniblock: the differences before `values[first:last]`, less `least`, in `width` bits each; zeros fill it."""
+def _pack_deltas(deltas: Any, first: int, last: int, least: int, width: int, out: Any, to: int) -> int:
+    """A miniblock: `deltas[first:last]`, less `least`, in `width` bits each; zeros fill it."""
     end = to + DELTA_MINIBLOCK * width // 8
     low_width = min(width, 32)
     bits, filled = np.uint64(0), 0
     for i in range(first, last):
-        number = np.uint64(_delta(values, i) - least)
+        number = np.uint64(deltas[i] - least)
         bits, filled, to = _put_bits(number & _LOW, low_width, bits, filled, out, to)
         if width > 32:
             bits, filled, to = _put_bits(number >> np.uint64(32), width - 32, bits, filled, out, to)
@@ -178,34 +182,44 @@ def _pack_deltas(values: Any, first: int, last: int, least: int, width: int, out
     return end
 
 
+@inlined
+def _put_block(deltas: Any, count: int, least: int, out: Any, to: int) -> int:
+    """A block of `count` differences, of which `least` is the least."""
+    to = _put_signed(least, out, to)
+    widths = to
+    to += _MINIBLOCKS
+    for mini in range(_MINIBLOCKS):
+        first, last = np.uint64(mini * DELTA_MINIBLOCK), np.uint64(min((mini + 1) * DELTA_MINIBLOCK, count))
+        most = np.uint64(0)
+        for i in range(first, last):
+            most |= np.uint64(deltas[i] - least)
+        width = _bit_length(most)
+        out[widths + mini] = width
+        if width:
+            to = _pack_deltas(deltas, first, last, least, width, out, to)
+    return to
+
+
 @kernel
-def put_deltas(values: Any, out: Any, to: int) -> int:
+def put_deltas(values: Any, deltas: Any, out: Any, to: int) -> int:
     """DELTA_BINARY_PACKED: `values` (int32 or int64) by their differences.
 
-    `out` has room for 16 bytes a value and for `DELTA_BLOCK` values more.
+    `deltas` (int64[DELTA_BLOCK]) is scratch. `out` has room for 16 bytes a value and for `DELTA_BLOCK` values more.
     """
     to = _put_varint(np.uint64(DELTA_BLOCK), out, to)
     to = _put_varint(np.uint64(_MINIBLOCKS), out, to)
     to = _put_varint(np.uint64(values.size), out, to)
     to = _put_signed(np.int64(values[0]) if values.size else np.int64(0), out, to)
-    for begin in range(1, values.size, DELTA_BLOCK):
-        end = min(begin + DELTA_BLOCK, values.size)
-        least = _delta(values, begin)
-        for i in range(begin + 1, end):
-            least = min(least, _delta(values, i))
-        to = _put_signed(least, out, to)
-        widths = to
-        to += _MINIBLOCKS
-        for mini in range(_MINIBLOCKS):
-            first = begin + mini * DELTA_MINIBLOCK
-            last = min(first + DELTA_MINIBLOCK, end)
-            most = np.uint64(0)
-            for i in range(first, last):
-                most |= np.uint64(_delta(values, i) - least)
-            width = _bit_length(most)
-            out[widths + mini] = width
-            if width:
-                to = _pack_deltas(values, first, last, least, width, out, to)
+    # Indices without a sign: LLVM puts several steps of a loop into one instruction then.
+    for begin in range(np.uint64(1), np.uint64(values.size), np.uint64(DELTA_BLOCK)):
+        count = min(np.uint64(DELTA_BLOCK), np.uint64(values.size) - begin)
+        least = np.int64(_MOST)
+        for i in range(count):
+            delta = np.int64(values[begin + i]) - np.int64(values[begin + i - np.uint64(1)])
+            # It wraps around as integers of the values' size do.
+            deltas[i] = np.int64(np.int32(delta)) if values.itemsize == 4 else delta
+            least = min(least, deltas[i])
+        to = _put_block(deltas, np.int64(count), least, out, to)
     return to
 
 
@@ -225,45 +239,26 @@ def _zero_bytes(word: Any) -> int:
 @inlined
 def _shared(data: Any, left: int, right: int, size: int) -> int:
     """How many of `size` bytes at either place are the same, from the first on."""
-    i, words_end = 0, data.size - max(left, right) - WORD
-    while i < size and i <= words_end:
-        difference = load_word(data, left + i) ^ load_word(data, right + i)
+    first, second, end = np.uint64(left), np.uint64(right), np.uint64(size)
+    i, word_ends = np.uint64(0), np.uint64(max(0, data.size - max(left, right) - WORD + 1))
+    while i < end and i < word_ends:
+        difference = load_word(data, first + i) ^ load_word(data, second + i)
         if difference != 0:
-            return min(size, i + _zero_bytes(difference))
-        i += WORD
-    while i < size and data[left + i] == data[right + i]:
-        i += 1
-    return min(i, size)
-
-
-@kernel
-def shared_prefixes(ends: Any, data: Any, first: int, last: int, prefixes: Any) -> None:
-    """How many bytes each text `[first, last)` has at its beginning that the one before has, to `prefixes` (int32).
-
-    The first one has none before it: `prefixes` is zeros.
-    """
-    for row in range(first + 1, last):
-        at, before = ends[row], ends[row - 1]
-        prefixes[row - first] = _shared(data, before, at, min(at - before, ends[row + 1] - at))
-
-
-@kernel
-def put_suffixes(ends: Any, data: Any, prefixes: Any, first: int, last: int, out: Any, to: int) -> int:
-    """DELTA_BYTE_ARRAY's third part: the texts `[first, last)`, each without its first `prefixes` bytes (int32)."""
-    for row in range(first, last):
-        prefix = prefixes[row - first]
-        size = ends[row + 1] - ends[row] - prefix
-        copy_bytes(data, ends[row] + prefix, size, out, to)
-        to += size
-    return to
+            return min(size, np.int64(i) + _zero_bytes(difference))
+        i += np.uint64(WORD)
+    while i < end and data[first + i] == data[second + i]:
+        i += np.uint64(1)
+    return min(np.int64(i), size)
 
 
 @inlined
-def _is_less(data: Any, left: int, left_size: int, right: int, right_size: int) -> bool:
+def _is_less(data: Any, ends: Any, left: int, right: int) -> bool:
     """Whether one text comes before another, by its bytes as unsigned numbers."""
+    left_at, right_at = np.int64(ends[left]), np.int64(ends[right])
+    left_size, right_size = ends[left + 1] - left_at, ends[right + 1] - right_at
     size = min(left_size, right_size)
-    i = _shared(data, left, right, size)
-    return data[left + i] < data[right + i] if i < size else left_size < right_size
+    i = _shared(data, left_at, right_at, size)
+    return data[left_at + i] < data[right_at + i] if i < size else left_size < right_size
 
 
 @kernel
@@ -271,9 +266,49 @@ def text_bounds(ends: Any, data: Any) -> tuple[int, int]:
     """The rows of the least and of the greatest text, of which there is at least one."""
     least = greatest = np.int64(0)
     for row in range(1, ends.size - 1):
-        at, size = ends[row], ends[row + 1] - ends[row]
-        if _is_less(data, ends[greatest], ends[greatest + 1] - ends[greatest], at, size):
+        if _is_less(data, ends, greatest, row):
             greatest = np.int64(row)
-        elif _is_less(data, at, size, ends[least], ends[least + 1] - ends[least]):
+        elif _is_less(data, ends, row, least):
             least = np.int64(row)
     return least, greatest
+
+
+@kernel
+def shared_prefixes(ends: Any, data: Any, prefixes: Any) -> tuple[int, int]:
+    """How many bytes each text has at its beginning that the one before has, to `prefixes` (int32[n]); the first none.
+
+    Returns what `text_bounds` returns: most texts are compared with the one before them alone, which is done here.
+    """
+    least = greatest = np.int64(0)
+    prefixes[0] = 0
+    before, size_before = np.int64(ends[0]), np.int64(ends[1]) - np.int64(ends[0])
+    for row in range(1, ends.size - 1):
+        at, size = np.int64(ends[row]), np.int64(ends[row + 1]) - np.int64(ends[row])
+        most = min(size_before, size)
+        prefix = _shared(data, before, at, most)
+        prefixes[row] = prefix
+        if data[before + prefix] < data[at + prefix] if prefix < most else size_before < size:
+            if greatest == row - 1 or _is_less(data, ends, greatest, row):
+                greatest = np.int64(row)
+        elif least == row - 1 or _is_less(data, ends, row, least):
+            least = np.int64(row)
+        before, size_before = at, size
+    return least, greatest
+
+
+@kernel
+def put_suffixes(ends: Any, data: Any, prefixes: Any, first: int, last: int, out: Any, to: int) -> int:
+    """DELTA_BYTE_ARRAY's third part: the texts `[first, last)`, each without its first bytes.
+
+    `prefixes` (int32) says how many, of these texts alone. `out` has a word more than the suffixes.
+    """
+    safe = data.size - 2 * WORD
+    for row in range(first, last):
+        at = ends[row] + prefixes[row - first]
+        size = ends[row + 1] - at
+        if size <= WORD and at <= safe:
+            store_word(out, to, load_word(data, at))
+        else:
+            copy_bytes(data, at, size, out, to)
+        to += size
+    return to

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -156,7 +157,7 @@ class ListLevels:
         """`offsets` and `valid` as `FlatLevels` and Arrow have them; a null list has no elements."""
         self._offsets = offsets
         self._valid = _NO_BOOLS if valid is None else valid
-        most = len(offsets) - 1 + int(offsets[-1] - offsets[0])
+        most = len(offsets) - 1 + int(offsets[-1] - offsets[0]) + WORD
         self._repetition, self._definition = np.empty(most, np.uint8), np.empty(most, np.uint8)
         self._pages: dict[tuple[int, int], PageLevels] = {}
 
@@ -260,7 +261,7 @@ class Numbers:
         """See `EncodedValues`."""
         values = self.values[first:last]
         if self.by_difference:
-            return int(kernels.put_deltas(values, out, to))
+            return _put_deltas(values, out, to)
         end = to + values.nbytes
         out[to:end] = values.view(np.uint8)
         return end
@@ -293,23 +294,29 @@ class EncodedTexts:
     def bytes_most(self, first: int, last: int) -> int:
         """See `EncodedValues`."""
         size, count = int(self._ends[last] - self._ends[first]), last - first
-        return size + (2 * _deltas_most(count) if self._by_prefix else _LENGTH_BYTES * count + WORD)
+        return size + WORD + (2 * _deltas_most(count) if self._by_prefix else _LENGTH_BYTES * count)
 
     def put(self, first: int, last: int, out: Bytes, to: int) -> int:
         """See `EncodedValues`."""
         if not self._by_prefix:
             return int(kernels.put_texts(self._ends, self._data, first, last, out, to))
-        prefixes = np.zeros(last - first, np.int32)
-        kernels.shared_prefixes(self._ends, self._data, first, last, prefixes)
+        prefixes = self._compared[0][first:last].copy()
+        prefixes[:1] = 0  # the first text of a page has none before it
         suffixes = np.diff(self._ends[first : last + 1]) - prefixes
-        to = int(kernels.put_deltas(suffixes, out, kernels.put_deltas(prefixes, out, to)))
+        to = _put_deltas(suffixes, out, _put_deltas(prefixes, out, to))
         return int(kernels.put_suffixes(self._ends, self._data, prefixes, first, last, out, to))
+
+    @cached_property
+    def _compared(self) -> tuple[Int32s, int, int]:
+        """The prefix that each shares with the one before, and the numbers of the least and the greatest."""
+        prefixes = np.empty(len(self), np.int32)
+        return prefixes, *(kernels.shared_prefixes(self._ends, self._data, prefixes) if len(self) else (0, 0))
 
     def bounds(self) -> Bounds | None:
         """See `EncodedValues`."""
         if not len(self):
             return None
-        least, greatest = kernels.text_bounds(self._ends, self._data)
+        least, greatest = self._compared[1:] if self._by_prefix else kernels.text_bounds(self._ends, self._data)
         return _short(self.text(least), self.text(greatest))
 
     def text(self, number: int) -> bytes:
@@ -348,6 +355,10 @@ class Numbered:
             return Numbers(self.dictionary.values[used]).bounds()
         texts = [self.dictionary.text(number) for number in np.flatnonzero(used).tolist()]
         return _short(min(texts), max(texts)) if texts else None
+
+
+def _put_deltas(values: Int32s | Int64s, out: Bytes, to: int) -> int:
+    return int(kernels.put_deltas(values, np.empty(kernels.DELTA_BLOCK, np.int64), out, to))
 
 
 def _deltas_most(count: int) -> int:
@@ -428,6 +439,8 @@ class ParquetFile:
         self._groups: list[Encoded] = []
         self._rows = 0
         self._page: Bytes = np.empty(0, np.uint8)
+        # Of the row group that is being written: their place in memory is theirs as long as it is.
+        self._texts_known: dict[tuple[tuple[int, ...], bool], EncodedTexts] = {}
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add a row group; columns of `batch` are those of the schema, in its order. No row adds none."""
@@ -447,6 +460,7 @@ class ParquetFile:
             6: i64(self._out.tell() - start),
             7: i16(len(self._groups)),
         }
+        self._texts_known.clear()
         self._groups.append(struct(group))
         self._rows += batch.num_rows
 
@@ -489,13 +503,21 @@ class ParquetFile:
             )
 
     def _texts(self, path: tuple[str, ...], levels: Levels, texts: pa.Array) -> tuple[_Column, Levels, EncodedValues]:
-        return _Column(path, _BYTE_ARRAY), levels, EncodedTexts(texts, by_prefix=".".join(path) in self._by_prefix)
+        return _Column(path, _BYTE_ARRAY), levels, self._encoded(texts, ".".join(path))
+
+    def _encoded(self, texts: pa.Array, name: str) -> EncodedTexts:
+        """The texts of a column; two columns with the same memory are compared once, as keys and first keys mostly."""
+        buffers = tuple(buffer.address if buffer else 0 for buffer in texts.buffers()[1:])
+        by_prefix, place = name in self._by_prefix, (texts.offset, len(texts), *buffers)
+        if (place, by_prefix) not in self._texts_known:
+            self._texts_known[place, by_prefix] = EncodedTexts(texts, by_prefix=by_prefix)
+        return self._texts_known[place, by_prefix]
 
     def _values(self, field: pa.Field, there: pa.Array) -> EncodedValues:
         if pa.types.is_dictionary(field.type):
             return _dictionary(there)
         if _physical_type(field.type) == _BYTE_ARRAY:
-            return EncodedTexts(there, by_prefix=field.name in self._by_prefix)
+            return self._encoded(there, field.name)
         dtype = np.int64 if _physical_type(field.type) == _INT64 else np.int32
         numbers: Any = np.frombuffer(from_zero(there).buffers()[1] or b"", dtype, len(there))
         if field.name in self._by_number and (known := numbered(numbers)) is not None:

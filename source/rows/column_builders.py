@@ -242,7 +242,7 @@ class RepeatedTexts:
         codes, known = (self._codes.filled, texts) if texts is not None else self.numbered()
         if not self._texts.count:
             return pa.nulls(len(codes), TEXT if known.type == pa.string() else known.type)
-        indices = numbers(np.maximum(codes, 0), codes >= 0)
+        indices = numbers(codes) if codes.min() >= 0 else numbers(np.maximum(codes, 0), codes >= 0)
         return pa.DictionaryArray.from_arrays(indices, known) if known.type == pa.string() else known.take(indices)
 
 
@@ -302,14 +302,14 @@ class MessageIds:
 
     def __init__(self) -> None:
         self._ends = Ends()
-        self._digits = Values(np.uint16)  # two of them
+        self._digits = Values(np.uint8)
 
     def add(self, data: Bytes, hosts: Int64s, host_sizes: Int64s, offsets: Int64s) -> None:
         """Add the ids of records that these hosts stored at the physical offsets `offsets`."""
-        out = self._digits.reserve(int((host_sizes + 8).sum()))
+        out = self._digits.reserve(2 * int((host_sizes + 8).sum()))
         ck.message_ids(data, hosts, host_sizes, offsets, self._ends.reserve_from_last(len(hosts)), out)
         self._ends.size += len(hosts)
-        self._digits.size = self._ends.last // 2
+        self._digits.size = self._ends.last
 
     def clear(self) -> None:
         """Forget all."""

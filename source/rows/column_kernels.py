@@ -19,6 +19,7 @@ from reput.source.kernels.byte_kernels import (
     kernel,
     load_bytes,
     spans_equal,
+    store_word,
 )
 from reput.source.kernels.record_kernels import AT, PROPERTIES, PROPERTIES_SIZE, TOPIC, TOPIC_SIZE
 from reput.source.record import message_format as fmt
@@ -28,9 +29,8 @@ from reput.source.record.message_format import BORNHOST_V6_FLAG, STOREHOSTADDRES
 _ITEM_END = ord(props.PROPERTY_SEPARATOR)
 _NAME_END = ord(props.NAME_VALUE_SEPARATOR)
 _KEY_SEPARATOR = ord(props.KEY_SEPARATOR)
-# Two upper-case digits for each byte, as they stand in memory.
-_HEX = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), np.uint16)
-_OFFSET_SIZE = 8
+# So many bytes have a word of hexadecimal digits.
+_HEX_BYTES = 4
 
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
@@ -121,7 +121,7 @@ def _put_text(data: Any, at: int, size: int, table: Any, slot: int, count: int, 
 def number_spans(
     data: Any, starts: Any, sizes: Any, first: int, codes: Any, table: Any, count: int, ends: Any, out: Any
 ) -> tuple[int, int]:
-    """Number the spans' bytes in the order of their first appearance.
+    """Number the spans' bytes in the order of their first appearance; each is compared with the one before it first.
 
     Parameters
     ----------
@@ -138,10 +138,14 @@ def number_spans(
     -------
     The first row that there was no room for, or the end; how many numbers there are.
     """
+    last = np.int64(-1)
     for row in range(first, starts.size):
         at, size = starts[row], sizes[row]
         if size == 0:
             codes[row] = -1
+            continue
+        if last >= 0 and _is_text(data, at, size, ends, out, last):
+            codes[row] = last
             continue
         slot = _slot_of(data, at, size, table, ends, out)
         if table[slot] < 0:
@@ -149,7 +153,7 @@ def number_spans(
                 return row, count
             _put_text(data, at, size, table, slot, count, ends, out)
             count += 1
-        codes[row] = table[slot]
+        codes[row] = last = np.int64(table[slot])
     return starts.size, count
 
 
@@ -288,20 +292,34 @@ def keep_last(row_ends: Any, names: Any, latest: Any, kept: Any) -> int:
     return count
 
 
+@inlined
+def _hex_digits(number: Any) -> Any:
+    """The upper-case digits of four bytes, the lowest byte first, as a word whose bytes stand in this order."""
+    number = (number | number << np.uint64(16)) & np.uint64(0x0000FFFF0000FFFF)
+    number = (number | number << np.uint64(8)) & np.uint64(0x00FF00FF00FF00FF)
+    low = np.uint64(0x000F000F000F000F)
+    halves = number >> np.uint64(4) & low | (number & low) << np.uint64(8)
+    are_letters = (halves + np.uint64(0x0606060606060606)) >> np.uint64(4) & np.uint64(0x0101010101010101)
+    return halves + np.uint64(0x3030303030303030) + are_letters * np.uint64(ord("A") - ord("9") - 1)
+
+
 @kernel
 def message_ids(data: Any, hosts: Any, host_sizes: Any, offsets: Any, ends: Any, out: Any) -> None:
     """Write offset message ids (``MessageDecoder#createMessageId``): host, port and physical offset in upper-case hex.
 
-    `out` holds two digits an element (uint16); `ends` (int32[n + 1]) counts digits, from `ends[0]` on.
+    `ends` (int32[n + 1]) takes where each ends in `out` (uint8), from `ends[0]` on.
     """
-    to = ends[0] // 2
+    to = ends[0]
     for row in range(hosts.size):
-        at = hosts[row]
-        for i in range(host_sizes[row]):
-            out[to + i] = _HEX[data[at + i]]
-        to += host_sizes[row]
-        offset = offsets[row]
-        for i in range(_OFFSET_SIZE):
-            out[to + i] = _HEX[offset >> (56 - 8 * i) & 0xFF]
-        to += _OFFSET_SIZE
-        ends[row + 1] = 2 * to
+        for at in range(hosts[row], hosts[row] + host_sizes[row], _HEX_BYTES):  # 8 bytes or 20
+            store_word(out, to, _hex_digits(load_bytes(data, at, _HEX_BYTES)))
+            to += WORD
+        offset: Any = np.uint64(offsets[row])
+        reverse: Any = np.uint64(0)
+        for _ in range(WORD):
+            reverse = reverse << np.uint64(8) | offset & np.uint64(0xFF)
+            offset >>= np.uint64(8)
+        store_word(out, to, _hex_digits(reverse & np.uint64(0xFFFFFFFF)))
+        store_word(out, to + WORD, _hex_digits(reverse >> np.uint64(32)))
+        to += 2 * WORD
+        ends[row + 1] = to

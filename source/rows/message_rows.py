@@ -194,6 +194,9 @@ def _integer(span: bytes) -> int | None:
 
 
 def _timestamps(milliseconds: Int64s, is_known: Any = True) -> pa.Array:
+    has_any = is_known is True and len(milliseconds) > 0
+    if has_any and milliseconds.min() >= _YEAR_1_MS and milliseconds.max() < _YEAR_10000_MS:
+        return numbers(milliseconds * 1000).view(_TIME)  # of nearly all logs
     valid = (milliseconds >= _YEAR_1_MS) & (milliseconds < _YEAR_10000_MS) & is_known
     return numbers(np.where(valid, milliseconds, 0) * 1000, valid).view(_TIME)
 
@@ -255,12 +258,13 @@ class OriginColumns:
         self._texts: dict[str, int] = {}
         self._given = topic
         self._topic = self._numbered(topic)
-        kinds = self._told(origin.kind_of)
-        self._kinds = np.array([origin.KINDS.index(each) for each in kinds] or [0], np.int32)[self._topic]
-        self._kinds[self._topic < 0] = origin.KINDS.index(origin.NORMAL)
+        kinds = [*self._told(origin.kind_of), origin.NORMAL]  # the last one for a message without a topic
+        self._kinds_there = {*kinds}
+        self._kinds = np.array([origin.KINDS.index(each) for each in kinds], np.int32)[self._topic]
         timer = self._is_one_of({origin.TIMER})
         if timer.any() and (marks := self._has(origin.PROPERTY_TIMER_DEL_UNIQKEY)) is not None:
             self._kinds[timer & marks] = origin.KINDS.index(origin.RECALL)
+            self._kinds_there.add(origin.RECALL)
         meant, waits = self._topic, self._is_one_of(origin.HAVE_REAL_TOPIC)
         if waits.any():
             meant = np.where(waits, self._numbered(real_topic), meant)
@@ -386,6 +390,8 @@ class OriginColumns:
         return pa.nulls(len(self._topic), kind)
 
     def _is_one_of(self, kinds: Any) -> Any:
+        if self._kinds_there.isdisjoint(kinds):
+            return np.zeros(len(self._kinds), bool)
         return np.array([kind in kinds for kind in origin.KINDS])[self._kinds]
 
     def _numbered(self, texts: pa.Array) -> Int32s:
