@@ -1,4 +1,4 @@
-"""Look-ups in one ConsumeQueue or BatchConsumeQueue: entries by queue offset, offsets by time; files are only read."""
+"""Look-ups in one queue, in files or in RocksDB: entries by queue offset, offsets by time; nothing is written."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from reput.sinks.formats.consume_queue import CQ_STORE_UNIT_SIZE, PRE_BLANK, is_ext_addr, is_written
+from reput.sinks.formats.consume_queue import CQ_STORE_UNIT_SIZE, ENTRY, PRE_BLANK, is_ext_addr, is_written
 from reput.sinks.queue.batch_consume_queue import BATCH_KIND
 from reput.sinks.queue.consume_queue import KIND
 from reput.sinks.queue.queue_reader import QueueKind, QueueReader, Units
+from reput.sinks.queue.rocksdb_queue import RocksDBQueues
 from reput.source.arrays import leading
 from reput.source.errors import SinkError
 from reput.source.log.mapped_file_queue import MappedFileQueue
@@ -117,23 +118,7 @@ class ConsumeQueueLookup:
         if self.min_offset >= self.max_offset:
             return self.max_offset
         low, high = self._file_by_time(timestamp, store_time)
-        if store_time(self.entry(high)) < timestamp:
-            return high + 1
-        if store_time(self.entry(low)) > timestamp:
-            return low
-        floor, right = low, high
-        while low <= high:
-            middle = (low + high) // 2
-            time = store_time(self.entry(middle))
-            if time == timestamp:
-                while middle > floor and store_time(self.entry(middle - 1)) == timestamp:
-                    middle -= 1
-                return middle
-            if time > timestamp:
-                high, right = middle - 1, middle
-            else:
-                low = middle + 1
-        return right
+        return _first_by_time(low, high, timestamp, lambda number: store_time(self.entry(number)))
 
     def _file_by_time(self, timestamp: int, store_time: Callable[[ConsumeQueueEntry], int]) -> tuple[int, int]:
         """First and last entry of the first file that ends at `timestamp` or later; without one, of the last file."""
@@ -207,6 +192,107 @@ class BatchConsumeQueueLookup:
     def _number(self, queue_offset: int) -> int:
         """The place in `units` of the batch that has a queue offset, or of the last one before it."""
         return max(0, int(np.searchsorted(self.units["msg_base_offset"], queue_offset, side="right")) - 1)
+
+
+@dataclass(frozen=True)
+class RocksDBQueueLookup:
+    """The entries `[min_offset, max_offset)` of one queue in RocksDB, as `ConsumeQueueLookup` has them.
+
+    The database is opened for each look-up, which a search by time makes some thirty times.
+    """
+
+    topic: str
+    queue_id: int
+    database: Path
+    min_offset: int
+    max_offset: int
+
+    @classmethod
+    def open(cls, database: Path, topic: str, queue_id: int, min_phy_offset: int) -> RocksDBQueueLookup:
+        """Open a queue of the database in the directory `database`; `min_phy_offset` is where the log begins.
+
+        Raises
+        ------
+        SinkError
+            The queue does not exist.
+        StoreError
+            The database cannot be read.
+        """
+        queue = (topic.encode(errors="surrogateescape"), queue_id)
+        with RocksDBQueues.open(database) as queues:
+            if queue not in queues.last:
+                raise SinkError(f"no {_name(topic, queue_id)} in the RocksDB database {database}")
+            low, high = 0, queues.last[queue].queue_offset + 1
+            end = high
+            while low < high:
+                middle = (low + high) // 2
+                numbers, units = next(queues.entries(queue, middle), (None, None))
+                if numbers is None or units is None or units["physical_offset"][0] >= min_phy_offset:
+                    high = middle
+                else:
+                    low = int(numbers[0]) + 1
+            numbers, _ = next(queues.entries(queue, low), (None, None))
+        return cls(topic, queue_id, database, end if numbers is None else int(numbers[0]), end)
+
+    @property
+    def name(self) -> str:
+        """The queue, described in words."""
+        return _name(self.topic, self.queue_id)
+
+    @property
+    def is_lmq(self) -> bool:
+        """As in `ConsumeQueueLookup`."""
+        return self.topic.startswith(_LMQ_PREFIX)
+
+    def entries_from(self, queue_offset: int, count: int) -> Sequence[int]:
+        """The queue offsets of up to `count` entries, from the one at `queue_offset` on."""
+        return range(queue_offset, min(queue_offset + count, self.max_offset))
+
+    def entry(self, queue_offset: int) -> ConsumeQueueEntry:
+        """The entry at `queue_offset`, which must be below `max_offset`; raises SinkError if the database lacks it."""
+        unit = self._unit(queue_offset)
+        return ConsumeQueueEntry(queue_offset, *(int(unit[name]) for name in ENTRY.names or ()))
+
+    def offset_in_queue_by_time(self, timestamp: int, store_time: Callable[[ConsumeQueueEntry], int]) -> int:
+        """The first entry stored at `timestamp` (milliseconds) or later; `max_offset` without one.
+
+        Entries have their store time, so `store_time` is not asked (``RocksDBConsumeQueueTable#binarySearchInCQByTime``
+        with the boundary LOWER).
+        """
+        del store_time
+        if self.min_offset >= self.max_offset:
+            return self.max_offset
+        low, high = self.min_offset, self.max_offset - 1
+        return _first_by_time(low, high, timestamp, lambda number: int(self._unit(number)["store_timestamp"]))
+
+    def _unit(self, number: int) -> np.void:
+        queue = (self.topic.encode(errors="surrogateescape"), self.queue_id)
+        with RocksDBQueues.open(self.database) as queues:
+            for _, units in queues.entries(queue, number, number + 1):
+                unit: np.void = units[0]
+                return unit
+        raise SinkError(f"the RocksDB database {self.database} has no entry {number} of {self.name}")
+
+
+def _first_by_time(low: int, high: int, timestamp: int, time_of: Callable[[int], int]) -> int:
+    """The first of the entries `[low, high]` that is stored at `timestamp` or later; `high` + 1 without one."""
+    if time_of(high) < timestamp:
+        return high + 1
+    if time_of(low) > timestamp:
+        return low
+    floor, right = low, high
+    while low <= high:
+        middle = (low + high) // 2
+        time = time_of(middle)
+        if time == timestamp:
+            while middle > floor and time_of(middle - 1) == timestamp:
+                middle -= 1
+            return middle
+        if time > timestamp:
+            high, right = middle - 1, middle
+        else:
+            low = middle + 1
+    return right
 
 
 def _open(root: Path, kind: QueueKind, topic: str, queue_id: int) -> QueueReader:

@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from reput.sinks.files.config_manager import backup_of, load_config_file
 from reput.sinks.files.store_path import BATCH_CONSUME_QUEUE, CONSUME_QUEUE
 from reput.sinks.queue.lookup import ConsumeQueueLookup
+from reput.sinks.queue.rocksdb_queue import RocksDBQueues
 from reput.sinks.table.columns import CONSUMPTION_SCHEMA, QUARANTINE_SCHEMA
 from reput.sinks.table.consumption import FIRST_SEEN, GONE, PROGRESS, RESET_BACK
 from reput.sinks.table.data_file import logged_time
@@ -31,7 +32,7 @@ from reput.sinks.table.location import TableLocation, consumption_table_path, qu
 from reput.sinks.table.log import Snapshot, read_snapshot
 from reput.source.errors import OptionError, OutputError, StoreError, UnknownNameError
 from reput.source.log.mapped_file_queue import MappedFileQueue
-from reput.source.log.store_layout import is_file_name
+from reput.source.log.store_layout import is_file_name, rocksdb_queues
 from reput.source.options import nearest, shown
 from reput.source.record.message_decoder import Message
 from reput.source.record.message_origin import OP_TOPIC, group_of
@@ -154,18 +155,27 @@ def log_segments(config: PipelineConfig) -> Iterator[tuple[int, int, datetime]]:
 def consume_queues(store: Path) -> Iterator[tuple[str, int, int, int]]:
     """Topic, queue, number of files and their bytes of each queue on disk, BatchConsumeQueues among them.
 
+    Queues that are in RocksDB alone have no files.
+
     Raises
     ------
     StoreError
         A directory cannot be read.
     """
+    in_files = set()
     for kind in (CONSUME_QUEUE, BATCH_CONSUME_QUEUE):
         for topic in _directories(store / kind):
             for queue in _directories(topic):
                 if queue.name.isascii() and queue.name.isdecimal() and len(queue.name) < 10:
                     sizes = _sizes(queue)
                     name = os.fsencode(topic.name).decode(errors="backslashreplace")
+                    in_files.add((name, int(queue.name)))
                     yield name, int(queue.name), len(sizes), sum(sizes)
+    if (database := rocksdb_queues(store)) is not None:
+        with RocksDBQueues.open(database) as queues:
+            names = {(topic.decode(errors="backslashreplace"), queue_id) for topic, queue_id in queues.last}
+        for name, queue_id in sorted(names - in_files):
+            yield name, queue_id, 0, 0
 
 
 def _entries(path: Path) -> list[Path]:
@@ -202,16 +212,27 @@ def half_ops(config: PipelineConfig) -> Iterator[tuple[int, int]]:
         The log or the queue of the op topic cannot be read.
     """
     messages = messages_of(config)
-    for topic, queue_id, _, _ in consume_queues(config.store):
-        if topic != OP_TOPIC:
-            continue
-        queue = ConsumeQueueLookup.open(config.store, topic, queue_id, messages.min_offset)
-        for queue_offset in range(queue.min_offset, queue.max_offset):
-            found = messages.find(queue.entry(queue_offset).physical_offset)
-            if isinstance(found, Message) and found.topic == OP_TOPIC:
-                for text in (plain_body(found) or b"").split(b","):
-                    if text.isdigit() and len(text) < 19:
-                        yield queue_id, int(text)
+    for queue_id, physical_offset in _op_entries(config, messages.min_offset):
+        found = messages.find(physical_offset)
+        if isinstance(found, Message) and found.topic == OP_TOPIC:
+            for text in (plain_body(found) or b"").split(b","):
+                if text.isdigit() and len(text) < 19:
+                    yield queue_id, int(text)
+
+
+def _op_entries(config: PipelineConfig, min_offset: int) -> Iterator[tuple[int, int]]:
+    """Queue and physical offset of each message of the op topic that the log, which begins at `min_offset`, has."""
+    if config.makes_rocksdb:
+        with RocksDBQueues.open(config.store / str(config.rocksdb_folder)) as queues:
+            for topic, queue_id in sorted(queues.last):
+                for _, units in queues.entries((topic, queue_id)) if topic == OP_TOPIC.encode() else ():
+                    yield from ((queue_id, offset) for offset in units["physical_offset"].tolist())
+        return
+    for topic_name, queue_id, files, _ in consume_queues(config.store):
+        if topic_name == OP_TOPIC and files:
+            queue = ConsumeQueueLookup.open(config.store, topic_name, queue_id, min_offset)
+            for queue_offset in range(queue.min_offset, queue.max_offset):
+                yield queue_id, queue.entry(queue_offset).physical_offset
 
 
 _LONG: Final = pa.int64()
@@ -281,11 +302,11 @@ STORE_RELATIONS: Final = {
         lambda config: topic_configs(config.store),
     ),
     "consume_queues": StoreRelation(
-        "a queue on disk, below `consumequeue/` or `batchconsumequeue/`",
+        "a queue on disk, below `consumequeue/` or `batchconsumequeue/`, or in RocksDB",
         {
             "topic": (_TEXT, "the topic, by the name of its directory"),
             "queue_id": (_LONG, "the queue"),
-            "files": (_LONG, "its files"),
+            "files": (_LONG, "its files; 0 in RocksDB"),
             "bytes": (_LONG, "their size, which is allocated and need not be filled"),
         },
         lambda config: consume_queues(config.store),

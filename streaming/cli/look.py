@@ -124,7 +124,7 @@ def query(
         from reput.streaming.config.stored_sizes import Kind, read_by_files  # noqa: PLC0415
         from reput.streaming.query.store_lookup import run_query  # noqa: PLC0415
 
-        config = settings.load(store, output=output, only_reads=True)
+        config = settings.load(store, output=output, only_reads=True, knows_rocksdb=True)
         config = read_by_files(config, output or store, (Kind.SEGMENT, Kind.INDEX))
         check_names = partial(check_names, config)
         try:
@@ -150,7 +150,8 @@ def dump(
     file: Annotated[
         Path | None,
         typer.Option(
-            help="Print this file instead: of the log, a queue, its ext or batch files, the index, or the checkpoint."
+            help="Print this file instead: of the log, a queue, its ext or batch files, the index, or the checkpoint; "
+            "or the directory of a RocksDB database of queues."
         ),
     ] = None,
     file_kind: Annotated[

@@ -330,14 +330,14 @@ def unseen_queues(settings: Settings, store: Path) -> str:
     version = broker_version(settings.broker.version, store)
     if light_queues_in_rocksdb(settings, version):
         return (
-            "light queues (%LMQ%...) are in RocksDB alone (combineCQUseRocksdbForLmq), which reput does not see; of "
-            "the other queues it sees the files (rocksdbCQDoubleWriteEnable)"
+            "light queues (%LMQ%...) are in RocksDB alone (combineCQUseRocksdbForLmq), which are not looked at; of "
+            "the other queues, the files are (rocksdbCQDoubleWriteEnable)"
         )
     if queues_in_both(settings, version):
-        return "the queues are in RocksDB, too (rocksdbCQDoubleWriteEnable): reput sees their files alone"
+        return "the queues are in RocksDB, too (rocksdbCQDoubleWriteEnable): only their files are looked at"
     if (database := rocksdb_queues(store)) is not None:
         return (
-            f"{database} has a RocksDB database, too, which reput does not see; broker.conf (--broker-conf) says which "
+            f"{database} has a RocksDB database, too, which is not looked at; broker.conf (--broker-conf) says which "
             "queues are there"
         )
     return ""

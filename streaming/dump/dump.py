@@ -20,6 +20,7 @@ from reput.streaming.dump.entry_files import (
     FileKind,
     IndexFileDump,
     QueueFileDump,
+    RocksDBDump,
     Rows,
     recognise,
     segment_of,
@@ -35,7 +36,7 @@ from reput.streaming.dump.log_dump import (
     Totals,
 )
 
-FileDump = QueueFileDump | ExtFileDump | IndexFileDump | CheckpointDump
+FileDump = QueueFileDump | ExtFileDump | IndexFileDump | CheckpointDump | RocksDBDump
 
 
 @dataclass(frozen=True)
@@ -133,6 +134,8 @@ def _check_options(kind: FileKind, request: DumpRequest) -> None:
         if (chosen.topic is None) != (chosen.key is None):
             raise OptionError("--topic and --key of an index file go together: it has the hash of both")
         chosen = replace(chosen, topic=None, key=None)
+    if kind is FileKind.ROCKSDB:
+        chosen = replace(chosen, topic=None, queue_id=None)
     if chosen.is_of_records or request.shown != Shown():
         raise OptionError(
             f"a file of kind {kind.value} has no records: --topic, --queue-id, --key, --since, --until, --properties "
@@ -151,6 +154,8 @@ def _file_dump(file: DumpedFile, settings: Settings, request: DumpRequest, note:
     chosen = EntryRange.of_key(request.begin, request.end, request.selection.topic, request.selection.key)
     if file.kind is FileKind.INDEX:
         return IndexFileDump(file, index_options_of(settings.index, file.path, note), chosen)
+    if file.kind is FileKind.ROCKSDB:
+        return RocksDBDump(file, chosen, request.selection.topic, request.selection.queue_id)
     return QueueFileDump(file, chosen)
 
 

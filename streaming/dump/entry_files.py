@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from reput.sinks.files.config_manager import is_rocksdb
 from reput.sinks.files.store_path import (
     BATCH_CONSUME_QUEUE,
     CONSUME_QUEUE,
@@ -40,6 +41,7 @@ from reput.sinks.formats.consume_queue import (
 from reput.sinks.formats.index_file import chain_entries
 from reput.sinks.index.index_reader import OpenIndexFile, entry_at, index_key_hash, open_index_file
 from reput.sinks.queue.queue_reader import Units, units_of_file
+from reput.sinks.queue.rocksdb_queue import QueueKey, RocksDBQueues
 from reput.sinks.store_checkpoint import CHECKPOINT_SIZE, StoreCheckpoint
 from reput.source.errors import OptionError, StoreError
 from reput.source.log.mapped_file_queue import HEAD_SIZE, MappedFile, is_begun, is_framed, open_for_reading
@@ -59,6 +61,7 @@ class FileKind(str, Enum):
     BATCH_CONSUME_QUEUE = BATCH_CONSUME_QUEUE
     INDEX = INDEX
     CHECKPOINT = STORE_CHECKPOINT
+    ROCKSDB = "rocksdb"
 
 
 _KIND_NAMES = ", ".join(kind.value for kind in FileKind)
@@ -108,6 +111,9 @@ def recognise(path: Path, kind: FileKind | None = None) -> DumpedFile:
         status = path.stat()
     except OSError as error:
         raise OptionError(f"--file {path}: {error.strerror}") from error
+    if is_rocksdb(path):
+        size = sum(each.stat().st_size for each in path.iterdir() if each.is_file())
+        return DumpedFile(path, FileKind.ROCKSDB, size)
     if not path.is_file():
         raise OptionError(f"--file {path}: not a regular file; --store reads the log of a whole store", file=path)
     kind = kind or _by_path(path, status.st_size) or _by_content(path)
@@ -507,6 +513,81 @@ class IndexFileDump:
 
     def _position(self, number: int) -> int:
         return entry_at(number, self._options.max_hash_slot_num)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# A RocksDB database of queues: how far it is dispatched, and the entries of each queue up to its last one.
+
+
+class RocksDBDump:
+    """A directory with a RocksDB database of queues."""
+
+    names: Final = (
+        "topic",
+        "queue_id",
+        "queue_offset",
+        "verdict",
+        "physical_offset",
+        "msg_size",
+        "tags_code",
+        "tags_code_hex",
+        "store_time",
+        "store_timestamp",
+    )
+
+    def __init__(self, file: DumpedFile, chosen: EntryRange, topic: str | None, queue_id: int | None) -> None:
+        self._file, self._chosen = file, chosen
+        self._topic, self._queue_id = topic, queue_id
+
+    def header(self) -> dict[str, Any]:
+        """The number of queues, up to where the log is dispatched, and the numbers of the queues' last entries."""
+        with RocksDBQueues.open(self._file.path) as queues:
+            wanted = self._wanted(queues)
+            return {
+                **file_fields(self._file),
+                "queues": len(wanted),
+                "dispatched_to": queues.dispatched_to,
+                "last_queue_offsets": {
+                    f"{_name_of(queue)}-{queue[1]}": queues.last[queue].queue_offset for queue in wanted
+                },
+            }
+
+    def parts(self) -> Parts:
+        """The entries, queue by queue."""
+        with RocksDBQueues.open(self._file.path) as queues:
+            for queue in self._wanted(queues):
+                for numbers, units in queues.entries(queue):
+                    chosen = self._chosen.rows(units)
+                    if chosen.any():
+                        yield _rocksdb_rows(queue, numbers[chosen].tolist(), units[chosen])
+
+    def _wanted(self, queues: RocksDBQueues) -> list[QueueKey]:
+        return [
+            queue
+            for queue in sorted(queues.last)
+            if self._topic in (None, _name_of(queue)) and self._queue_id in (None, queue[1])
+        ]
+
+
+def _name_of(queue: QueueKey) -> str:
+    return queue[0].decode("utf-8", "backslashreplace")
+
+
+def _rocksdb_rows(queue: QueueKey, numbers: list[int], units: Units) -> Rows:
+    codes, times, count = units["tags_code"].tolist(), units["store_timestamp"].tolist(), len(numbers)
+    columns = [
+        [_name_of(queue)] * count,
+        [queue[1]] * count,
+        numbers,
+        [ENTRY_VERDICT] * count,
+        units["physical_offset"].tolist(),
+        units["msg_size"].tolist(),
+        codes,
+        [hexadecimal(code) for code in codes],
+        [time_text(time) for time in times],
+        times,
+    ]
+    return Rows(ENTRY_VERDICT, columns, units.nbytes)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

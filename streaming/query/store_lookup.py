@@ -16,7 +16,7 @@ from typing import Any, TextIO, TypeAlias
 from reput.sinks.index.index_reader import IndexLookup, index_file_names
 from reput.sinks.queue.batch_consume_queue import BATCH_KIND
 from reput.sinks.queue.consume_queue import KIND
-from reput.sinks.queue.lookup import BatchConsumeQueueLookup, ConsumeQueueEntry, ConsumeQueueLookup
+from reput.sinks.queue.lookup import BatchConsumeQueueLookup, ConsumeQueueEntry, ConsumeQueueLookup, RocksDBQueueLookup
 from reput.source.errors import CorruptRecordError, SinkError, StoreError
 from reput.source.log.log_reader import Absence, MessageLookup
 from reput.source.record import message_origin as origin
@@ -45,7 +45,7 @@ from reput.streaming.query.options import (
     parse_time,
 )
 
-QueueLookup: TypeAlias = ConsumeQueueLookup | BatchConsumeQueueLookup
+QueueLookup: TypeAlias = ConsumeQueueLookup | BatchConsumeQueueLookup | RocksDBQueueLookup
 
 LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1
 _INDEX_SECOND_MS = 1000
@@ -234,11 +234,17 @@ class StoreLookup:
         return answer
 
     def _queue(self, topic: str, queue_id: int) -> QueueLookup:
-        """Return the queue, of the kind that exists; if both kinds exist, of the topic's kind."""
+        """Return the queue, of the kind that exists; if both kinds exist, of the topic's kind.
+
+        Queues in files count before those in RocksDB.
+        """
         name = topic.encode(errors="surrogateescape")
         is_plain, is_batch = (
             self._root.joinpath(*kind.directory(name, queue_id)).is_dir() for kind in (KIND, BATCH_KIND)
         )
+        folder = self._config.rocksdb_folder
+        if folder is not None and not (is_plain or is_batch):
+            return RocksDBQueueLookup.open(self._root / folder, topic, queue_id, self._messages.min_offset)
         if is_plain and is_batch:
             is_batch = name in read_topics(self._config, self._config.store).batch
         kind = BatchConsumeQueueLookup if is_batch else ConsumeQueueLookup

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from itertools import zip_longest
@@ -51,7 +51,7 @@ from reput.source.log.store_layout import ROCKSDB_QUEUES, has_queue_files, rocks
 from reput.source.options import SourceOptions
 from reput.source.printable import counted
 from reput.source.record.message_format import BORNHOST_V6_FLAG, STORE_TIMESTAMP_AT, SYS_FLAG_AT
-from reput.streaming.config.broker import keeps_queued_offset
+from reput.streaming.config.broker import keeps_queued_offset, read_topics
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.config.stored_sizes import check_fits_files
 
@@ -208,6 +208,7 @@ class Conversion:
         count, last = 0, np.zeros(1, ROCKSDB_ENTRY)[0]
         with RocksDBQueues.open(database) as queues:
             wanted = [queue for queue, place in sorted(queues.last.items()) if place.queue_offset >= 0]
+            self._refuse_batch_topics(wanted)
             for queue in wanted:
                 for unit in self._write_queue(made, queues, queue, size):
                     last = max(last, unit, key=lambda each: int(each["physical_offset"]))
@@ -219,6 +220,16 @@ class Conversion:
         store_checkpoint(made, self._checkpoint(known, last))
         self._put_in_place(made, CONSUME_QUEUE, (STORE_CHECKPOINT,))
         return Converted(FILES, len(wanted), count)
+
+    def _refuse_batch_topics(self, queues: Sequence[QueueKey]) -> None:
+        batch = read_topics(self._config, self._store).batch
+        found = next((queue for queue in queues if queue[0] in batch), None)
+        if found is not None:
+            raise OutputError(
+                f"{queue_words(found)}: the topic has a BatchConsumeQueue, whose files have more than RocksDB has",
+                advice="'reput rebuild' with a broker.conf that has storeType=default makes the queues again",
+                file=self._store,
+            )
 
     def _write_queue(self, made: DurableFiles, queues: RocksDBQueues, queue: QueueKey, size: int) -> Iterator[np.void]:
         """Write a queue's files; returns the last entry of each chunk."""

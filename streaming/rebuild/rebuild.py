@@ -19,7 +19,7 @@ from reput.sinks.abort_file import LeftBy, abort_left_by, mark_abort
 from reput.sinks.files.config_manager import is_rocksdb
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_lock import StoreLock
-from reput.sinks.files.store_path import CONSUME_QUEUE, REBUILD_ROOT, REPUT, SCRATCH
+from reput.sinks.files.store_path import ABORT, CONSUME_QUEUE, REBUILD_ROOT, REPUT, SCRATCH
 from reput.sinks.files.swap import Move, check_swap, finish_swap, swap
 from reput.sinks.quarantine import Quarantine
 from reput.sinks.queue.consume_queue import ConsumeQueueSink
@@ -220,6 +220,10 @@ class Rebuild:
         if not (self._request.is_of_all and self._request.makes_queues(self._config)):
             with abort_while_changed(self._files):
                 swap(self._files, moves, may_empty=may_empty, database=database)
+            if database is not None and self._plan.end < self._log.settled_end(self._plan.start):
+                # Without it, 5.5.0 passes over the record that begins where a database is dispatched to.
+                mark_abort(self._files)
+                _log.info("%s stays: the database ends before the log", self._files.root / ABORT)
             return
         if abort_left_by(self._files.root) is not LeftBy.BROKER:
             mark_abort(self._files)
