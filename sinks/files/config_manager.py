@@ -193,3 +193,26 @@ def _open(directory: Path, scratch: Path, families: tuple[str, ...]) -> Any:
                 raise
             time.sleep(_PAUSE_S)
     raise AssertionError
+
+
+#: The largest offset.
+LONG_MAX: Final = 2**63 - 1
+
+
+def consumer_of(name: str) -> tuple[str, str] | None:
+    """Group and topic of ``TOPIC@GROUP``; None for another name, which is no group's (``ConsumerOffsetManager``)."""
+    topic, _, group = name.partition("@")
+    return (text_of(group), text_of(topic)) if topic and group and "@" not in group else None
+
+
+def text_of(text: str) -> str:
+    """The text as Arrow takes it: half a surrogate pair, which JSON can have, is written out."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+def number_of(value: object) -> int:
+    """The number of a queue, or an offset, as a broker writes it; raises ValueError for anything else."""
+    number = int(value) if isinstance(value, str | int) else None
+    if number is None or abs(number) > LONG_MAX:
+        raise ValueError(f"{str(value)[:40]!r} is no number of a queue or an offset")
+    return number

@@ -135,6 +135,9 @@ CONSUMPTION_SCHEMA = pa.schema(
 )
 
 
+#: The kinds of a move.
+PROGRESS, RESET_BACK, FIRST_SEEN, GONE = "progress", "reset_back", "first_seen", "gone"
+
 CONSUMPTION_COMMENTS = {
     "broker": "name of the broker that keeps the offset",
     "consumer_group": "the consumer group",

@@ -6,6 +6,7 @@ The ledger is its own record of how far it is: the last row of each queue says w
 from __future__ import annotations
 
 import math
+import time
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
@@ -16,16 +17,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from reput.sinks.table.cleaning import clean_log
-from reput.sinks.table.columns import CONSUMPTION_COMMENTS, CONSUMPTION_SCHEMA, commented
-from reput.sinks.table.data_file import DataFile, live_batches
-from reput.sinks.table.delta_table import DeltaTable, is_table
+from reput.sinks.table.columns import (
+    CONSUMPTION_COMMENTS,
+    CONSUMPTION_SCHEMA,
+    FIRST_SEEN,
+    GONE,
+    PROGRESS,
+    RESET_BACK,
+    commented,
+)
+from reput.sinks.table.data_file import DataFile, live_batches, logged_time
+from reput.sinks.table.delta_table import Change, DeltaTable, is_table
 from reput.sinks.table.location import TableLocation, consumption_table_path
+from reput.sinks.table.retention import ALL_FOREVER, RowRetention
 from reput.sinks.table.storage import output_errors
 from reput.source.arrays import Int64s
-from reput.source.times import milliseconds_of
-
-#: The kinds of a move.
-PROGRESS, RESET_BACK, FIRST_SEEN, GONE = "progress", "reset_back", "first_seen", "gone"
+from reput.source.times import milliseconds_of, time_of
 
 _COMMENT: Final = "Where RocketMQ's consumer groups stood: each move of a group's offset in a queue, a row each"
 _KEY: Final = ("topic", "queue_id", "consumer_group")
@@ -64,7 +71,9 @@ class Move(NamedTuple):
 def moves_between(old: Offsets, new: Offsets, seen_before_ms: int | None, seen_after_ms: int) -> list[Move]:
     """The moves that lead from one state of the offsets to a later one, in the order of `new`."""
     times = seen_before_ms, seen_after_ms
-    found = []
+    found: list[Move] = []
+    if new is old:
+        return found
     for (group, topic), queues in new.items():
         known = old.get((group, topic), {})
         if queues is known:
@@ -88,12 +97,16 @@ def moves_between(old: Offsets, new: Offsets, seen_before_ms: int | None, seen_a
 class ConsumptionTable:
     """One broker's rows of the ledger; several brokers may share one. The table is made with its first row."""
 
-    def __init__(self, table: TableLocation, broker: str, versions_kept: int) -> None:
+    def __init__(
+        self, table: TableLocation, broker: str, versions_kept: int, retention: RowRetention = ALL_FOREVER
+    ) -> None:
         """The ledger beside the message table `table`, of which `versions_kept` versions stay readable."""
         self.path = consumption_table_path(table)
         self._broker = broker
         self._app_id = f"reput/{broker}/consumption"
         self._versions_kept = versions_kept
+        self._retention = retention
+        self._expired_on: int | None = None
         self._delta: DeltaTable | None = None
         self._commits = 0
 
@@ -143,7 +156,7 @@ class ConsumptionTable:
         delta.append([self._file(delta, rows)], app_id=self._app_id, version=version)
 
     def tidy(self) -> None:
-        """After some commits, merge small files if there are many, and remove what no kept version needs.
+        """After some commits, merge small files if there are many, and remove what has expired or no version needs.
 
         Raises
         ------
@@ -154,11 +167,43 @@ class ConsumptionTable:
         delta = self._open()
         if delta is None or self._commits % _MERGED_AT != 1:
             return
-        has_merged = False
+        has_changed = self._expire(delta, time.time())
         while (files := self._mergeable(delta)) and self._merge(delta, files):
-            has_merged = True
-        if has_merged:
+            has_changed = True
+        if has_changed:
             clean_log(self.path, delta.version, self._versions_kept)
+
+    def _expire(self, delta: DeltaTable, now_s: float) -> bool:
+        """Once a day, remove the moves before the first day that the retention of their topics keeps.
+
+        The last of them of each queue stays, as the first sight of the offset that the group had reached.
+        """
+        limits = self._retention.limits(now_s)
+        if limits.latest_ms is None or limits.today_ms == self._expired_on:
+            return False
+        self._expired_on, least = limits.today_ms, time_of(limits.latest_ms)
+        files, added, reached, expired = [], [], CONSUMPTION_SCHEMA.empty_table(), 0
+        for file in delta.files_of(self._broker):
+            first = logged_time(file.bounds.columns.get("seen_after", (None, None))[0])
+            if file.vector is not None or file.bounds.broker != self._broker or (first and first >= least):
+                continue
+            with output_errors(f"{self.path}: cannot read the ledger's rows", self.path):
+                rows = _read(delta, file, CONSUMPTION_SCHEMA.names).cast(CONSUMPTION_SCHEMA)
+            topics = rows["topic"].combine_chunks().dictionary_encode()
+            times = rows["seen_after"].cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64()).to_numpy()
+            mask = limits.mask(topics.indices.to_numpy(), topics.dictionary.to_pylist(), times)
+            expired += int(mask.sum())
+            reached = _last_of_each(pa.concat_tables([reached, rows.filter(pa.array(mask))]))
+            files.append(file)
+            if not mask.all():
+                added.append(self._file(delta, rows.filter(pa.array(~mask))))
+        if expired <= reached.num_rows:
+            return False
+        if (first_rows := _as_first_seen(reached)).num_rows:
+            added.append(self._file(delta, first_rows))
+        note = {"broker": self._broker, "what": "expired", "retention": str(self._retention)}
+        delta.commit(lambda _: Change(added, files, None, deleted=expired - first_rows.num_rows, note=note))
+        return True
 
     def _mergeable(self, delta: DeltaTable) -> list[DataFile]:
         """Files that are to become one; none if there are few."""
@@ -198,7 +243,7 @@ class ConsumptionTable:
             rows = _read(delta, file, _LAST_COLUMNS)
         if file.bounds.broker != self._broker:
             rows = rows.filter(pc.equal(rows["broker"], self._broker))
-        return _last_of_each(rows)
+        return _last_of_each(rows).cast(_EMPTY.schema)
 
 
 _LAST_COLUMNS: Final = ("broker", *_KEY, "offset_after", "seen_before", "seen_after")
@@ -243,8 +288,17 @@ def _ascend(queues: Int64s, times: Int64s) -> bool:
 def _last_of_each(rows: pa.Table) -> pa.Table:
     """The last row of each queue of each group."""
     order, queues = _by_queue(rows)
-    last = rows.take(order[np.append(np.diff(queues) != 0, True)[: len(order)]])
-    return last.cast(_EMPTY.schema)
+    return rows.take(order[np.append(np.diff(queues) != 0, True)[: len(order)]])
+
+
+def _as_first_seen(rows: pa.Table) -> pa.Table:
+    """Last moves of queues as the first that is known of them: the offset is known, and not when it was reached."""
+    there = rows.filter(pc.is_valid(rows["offset_after"]))
+    for name, value in (("offset_before", None), ("seen_before", None), ("move", FIRST_SEEN)):
+        field = CONSUMPTION_SCHEMA.field(name)
+        values = pa.repeat(pa.scalar(value, field.type), there.num_rows)
+        there = there.set_column(CONSUMPTION_SCHEMA.get_field_index(name), field, values)
+    return there
 
 
 def _rows(moves: Sequence[Move], broker: str) -> pa.Table:

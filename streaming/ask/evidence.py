@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
 from reput.sinks.table.location import TableLocation
 from reput.sinks.table.log import read_snapshot
 from reput.source.errors import OptionError
-from reput.source.log.log_reader import MessageLookup
 from reput.source.printable import counted, printable
 from reput.source.record.message_decoder import Message, MessageId
 from reput.source.record.message_origin import DLQ, RETRY
@@ -34,10 +33,12 @@ from reput.source.record.message_trace import (
 )
 from reput.source.record.pop_record import ACK, BATCH_ACK, CHECKPOINT, REVIVE_TOPIC_PREFIX, PopRecord, pop_record
 from reput.streaming.ask.values import literal
-from reput.streaming.config.pipeline import PipelineConfig
-from reput.streaming.query.store_lookup import messages_of, plain_body
 from reput.streaming.sql.duckdb_query import duckdb_query, text_literal
 from reput.streaming.sql.output import NO_RELATIONS, Relations
+
+if TYPE_CHECKING:
+    from reput.source.log.log_reader import MessageLookup
+    from reput.streaming.config.pipeline import PipelineConfig
 
 _MOMENT: Final = pa.timestamp("us", tz="UTC")
 #: A row is something that a record says of a message, which is at `physical_offset`.
@@ -68,6 +69,7 @@ COPIES_SCHEMA: Final = pa.schema(
         ("uniq_key", pa.string()),
         ("msg_id", pa.string()),
         ("consumer_group", pa.string()),
+        ("seen_until", _MOMENT),
     ]
 )
 #: The state of a message that is itself a message of traces.
@@ -131,7 +133,7 @@ _PROBES_MAX: Final = 20
 # Each part is about one column, so that files are left out.
 _COPY_SQL: Final = """
 SELECT broker, topic, queue_id, queue_offset, physical_offset, store_time, coalesce(kind, 'normal') AS kind,
-  reconsume_times, uniq_key, msg_id, consumer_group
+  reconsume_times, uniq_key, msg_id, consumer_group, {seen_until} AS seen_until
 FROM messages
 WHERE {condition}
   AND (kind IS NULL OR kind IN ('normal', 'retry', 'dlq', 'reply')) AND transaction_type IN ('none', 'commit')
@@ -147,7 +149,7 @@ WHERE tags IN ('{CHECKPOINT}', '{ACK}', '{BATCH_ACK}') AND topic BETWEEN '{REVIV
     OR topic = '{_WHEEL_TIMER}' AND starts_with(real_topic, '{REVIVE_TOPIC_PREFIX}'))
   AND EXISTS (
     SELECT 1 FROM copies
-    WHERE copies.broker = messages.broker AND copies.offset < messages.physical_offset
+    WHERE copies.broker = messages.broker AND copies.physical_offset < messages.physical_offset
       AND copies.topic = split_part(messages.uniq_key, '@', 1)
       AND copies.queue_id = try_cast(split_part(messages.uniq_key, '@', 2) AS BIGINT)
       AND (split_part(messages.uniq_key, '@', 3) = '-1' OR copies.queue_offset
@@ -155,13 +157,27 @@ WHERE tags IN ('{CHECKPOINT}', '{ACK}', '{BATCH_ACK}') AND topic BETWEEN '{REVIV
 """  # noqa: S608  names and numbers
 
 
-def copies_of(table: TableLocation, values: Mapping[str, Any], at: int | datetime | None = None) -> pa.Table:
+def copies_of(
+    table: TableLocation,
+    values: Mapping[str, Any],
+    seen_until: Mapping[str, datetime],
+    at: int | datetime | None = None,
+) -> pa.Table:
     """The messages that `values` (key, broker, since, until) ask for, by store time; see `COPIES_SCHEMA`.
 
-    `at` is the version of the table, or a time. Raises OutputError if the table cannot be read.
+    `seen_until` says by broker until when its groups were watched; `at` is the version of the table, or a time.
+
+    Raises
+    ------
+    OutputError
+        The table cannot be read.
     """
     kinds = {"key": "text", "broker": "text", "since": "time", "until": "time"}
     given = {name: literal(kind, values.get(name), for_spark=False) for name, kind in kinds.items()}
+    whens = (
+        f"WHEN {text_literal(name)} THEN {literal('time', time, for_spark=False)}" for name, time in seen_until.items()
+    )
+    given["seen_until"] = f"CASE broker {' '.join(whens)} END" if seen_until else "CAST(NULL AS TIMESTAMP)"
 
     def found(*conditions: str) -> pa.Table:
         parts = [_COPY_SQL.format(condition=each, **given) for each in conditions]
@@ -198,10 +214,12 @@ def evidence_of(
     StoreError, TransientError
         The log cannot be read.
     """
-    stored = found["store_time"].cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64()).fill_null(0)
-    rows = found.select(COPIES_SCHEMA.names).slice(0, _COPIES_MAX).set_column(5, "stored", stored.slice(0, _COPIES_MAX))
-    copies = [_Copy(*row) for row in zip(*rows.to_pydict().values(), strict=True)]
-    traces, pops = _records_of(table, copies) if copies else ([], [])
+    first = found.slice(0, _COPIES_MAX)
+    milliseconds = first["store_time"].cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
+    named = first.drop_columns("seen_until").set_column(5, "stored", milliseconds).to_pydict()
+    named["stored"] = [time or 0 for time in named["stored"]]
+    copies = [_Copy(*row) for row in zip(*named.values(), strict=True)]
+    traces, pops = _records_of(table, first) if copies else ([], [])
     if found.num_rows > _COPIES_MAX or max(len(traces), len(pops)) > _RECORDS_MAX:
         note("too many messages and records for one answer: traces and POP records of some were not read; give --since")
     traces, pops = traces[:_RECORDS_MAX], pops[:_RECORDS_MAX]
@@ -219,17 +237,15 @@ def evidence_of(
     return _as_table((*told.facts(), *handed.facts()))
 
 
-def _records_of(table: TableLocation, copies: Sequence[_Copy]) -> tuple[list[_Record], list[_Record]]:
-    ids = sorted({text for each in copies for text in (each.uniq_key, each.msg_id) if text})
+def _records_of(table: TableLocation, found: pa.Table) -> tuple[list[_Record], list[_Record]]:
+    ids = sorted({text for name in ("uniq_key", "msg_id") for text in found[name].to_pylist() if text})
     record = _RECORD_SQL.format(body="body" if "body" in read_snapshot(table).column_names else "NULL")
     if len(ids) <= _PROBES_MAX:
         parts = [f"{record} WHERE array_contains(keys, {text_literal(text)})" for text in ids]
     else:
         parts = [f"{record} WHERE list_has_any(keys, [{', '.join(map(text_literal, ids))}])"]
     traces = _records(table, " UNION ".join(parts), NO_RELATIONS)
-    places = {name: [getattr(each, name) for each in copies] for name in ("broker", "topic", "queue_id")}
-    offsets = {name: [getattr(each, name) for each in copies] for name in ("queue_offset", "offset")}
-    pops = _records(table, record + _POP_CONDITION, {"copies": pa.table(places | offsets)})
+    pops = _records(table, record + _POP_CONDITION, {"copies": found})
     return traces, pops
 
 
@@ -243,7 +259,11 @@ class _Bodies:
     """The bodies of records: the table's, or those of the log of one broker."""
 
     def __init__(self, config: PipelineConfig | None, broker: str | None, note: Callable[[str], object]) -> None:
-        self._log: MessageLookup | None = None if config is None else messages_of(config)
+        self._log: MessageLookup | None = None
+        if config is not None:
+            from reput.streaming.query.store_lookup import messages_of  # noqa: PLC0415  it loads numba
+
+            self._log = messages_of(config)
         self._broker, self._note = broker, note
         self._unread: Counter[str] = Counter()
 
@@ -263,6 +283,8 @@ class _Bodies:
         if self._broker not in (None, record.broker):
             self._unread["they are in the logs of other brokers"] += 1
             return None
+        from reput.streaming.query.store_lookup import plain_body  # noqa: PLC0415  it loads numba
+
         found = self._log.find(record.offset)
         body = plain_body(found) if isinstance(found, Message) and found.topic == record.topic else None
         if body is None:
@@ -457,7 +479,9 @@ def _as_table(facts: Iterable[_Fact]) -> pa.Table:
         )
         for each in facts
     ]
-    columns = list(zip(*rows, strict=True)) or [()] * len(EVIDENCE_SCHEMA)
+    if not rows:  # arrays of values would load pandas, which takes longer than all else
+        return pa.Table.from_batches([], EVIDENCE_SCHEMA)
+    columns = list(zip(*rows, strict=True))
     arrays = [
         pa.array(column, pa.int64()).cast(field.type) if field.type == _MOMENT else pa.array(column, field.type)
         for column, field in zip(columns, EVIDENCE_SCHEMA, strict=True)

@@ -9,6 +9,7 @@ told from an empty answer. This is asked only when nothing was found: an answer 
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,20 +17,16 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from reput.sinks.files.config_manager import backup_of, load_config_file
+from reput.sinks.files.config_manager import backup_of, consumer_of, load_config_file, number_of, text_of
 from reput.sinks.files.store_path import BATCH_CONSUME_QUEUE, CONSUME_QUEUE
-from reput.sinks.queue.lookup import ConsumeQueueLookup
-from reput.sinks.queue.rocksdb_queue import RocksDBQueues
-from reput.sinks.table.columns import CONSUMPTION_SCHEMA, QUARANTINE_SCHEMA
-from reput.sinks.table.consumption import FIRST_SEEN, GONE, PROGRESS, RESET_BACK
+from reput.sinks.table.columns import CONSUMPTION_SCHEMA, FIRST_SEEN, GONE, PROGRESS, QUARANTINE_SCHEMA, RESET_BACK
 from reput.sinks.table.data_file import logged_time
 from reput.sinks.table.location import TableLocation, consumption_table_path, quarantine_table_path
-from reput.sinks.table.log import Snapshot, read_snapshot
+from reput.sinks.table.log import read_snapshot
 from reput.source.errors import OptionError, OutputError, StoreError, UnknownNameError
 from reput.source.log.mapped_file_queue import MappedFileQueue
 from reput.source.log.store_layout import is_file_name, rocksdb_queues
@@ -40,13 +37,12 @@ from reput.source.times import time_of
 from reput.streaming.ask.evidence import COPIES_SCHEMA, EVIDENCE_SCHEMA, copies_of, evidence_of
 from reput.streaming.ask.question import Question
 from reput.streaming.ask.values import literal
-from reput.streaming.config.consumer_offsets import consumer_of, number_of, text_of
-from reput.streaming.config.pipeline import PipelineConfig
-from reput.streaming.config.settings import DEFAULT_BROKER
 from reput.streaming.output.paths import check_table
-from reput.streaming.query.store_lookup import messages_of, plain_body
 from reput.streaming.sql.duckdb_query import TableStatements, duckdb_query, table_statements, text_literal
 from reput.streaming.sql.output import Relations
+
+if TYPE_CHECKING:
+    from reput.streaming.config.pipeline import PipelineConfig
 
 # ----------------------------------------------------------------------------------------------------------------------
 # What a broker keeps of topics and consumers in its store's ``config/``, as rows.
@@ -172,6 +168,8 @@ def consume_queues(store: Path) -> Iterator[tuple[str, int, int, int]]:
                     in_files.add((name, int(queue.name)))
                     yield name, int(queue.name), len(sizes), sum(sizes)
     if (database := rocksdb_queues(store)) is not None:
+        from reput.sinks.queue.rocksdb_queue import RocksDBQueues  # noqa: PLC0415
+
         with RocksDBQueues.open(database) as queues:
             names = {(topic.decode(errors="backslashreplace"), queue_id) for topic, queue_id in queues.last}
         for name, queue_id in sorted(names - in_files):
@@ -211,6 +209,9 @@ def half_ops(config: PipelineConfig) -> Iterator[tuple[int, int]]:
     StoreError, SinkError
         The log or the queue of the op topic cannot be read.
     """
+    # What loads numba is imported here and below, because that takes longer than most questions.
+    from reput.streaming.query.store_lookup import messages_of, plain_body  # noqa: PLC0415
+
     messages = messages_of(config)
     for queue_id, physical_offset in _op_entries(config, messages.min_offset):
         found = messages.find(physical_offset)
@@ -222,6 +223,9 @@ def half_ops(config: PipelineConfig) -> Iterator[tuple[int, int]]:
 
 def _op_entries(config: PipelineConfig, min_offset: int) -> Iterator[tuple[int, int]]:
     """Queue and physical offset of each message of the op topic that the log, which begins at `min_offset`, has."""
+    from reput.sinks.queue.lookup import ConsumeQueueLookup  # noqa: PLC0415
+    from reput.sinks.queue.rocksdb_queue import RocksDBQueues  # noqa: PLC0415
+
     if config.makes_rocksdb:
         with RocksDBQueues.open(config.store / str(config.rocksdb_folder)) as queues:
             for topic, queue_id in sorted(queues.last):
@@ -242,11 +246,10 @@ QUARANTINE: Final = "quarantine"
 CONSUMPTION: Final = "consumption"
 EVIDENCE: Final = "evidence"
 COPIES: Final = "copies"
-_SEEN_UNTIL: Final = pa.field("seen_until", _MOMENT)
 _BESIDE: Final = {
     QUARANTINE: QUARANTINE_SCHEMA,
     CONSUMPTION: CONSUMPTION_SCHEMA,
-    COPIES: COPIES_SCHEMA.append(_SEEN_UNTIL),
+    COPIES: COPIES_SCHEMA,
     EVIDENCE: EVIDENCE_SCHEMA,
 }
 NO_VALUES: Final[Mapping[str, Any]] = MappingProxyType({})
@@ -356,7 +359,7 @@ def relations_of(
         if name == QUARANTINE:
             found[name] = _quarantine(quarantine_table_path(table), note)
         elif name == COPIES:
-            found[name] = _with_seen_until(copies_of(table, values, at), table)
+            found[name] = copies_of(table, values, _seen_until(table), at)
         elif name == CONSUMPTION:
             found[name] = _consumption(question, table, values, found.get(COPIES), note)
         elif name == EVIDENCE:
@@ -371,7 +374,7 @@ def relations_of(
 def empty_relations(question: Question) -> Relations:
     """The relations that `question` reads, without rows."""
     schemas = {**_BESIDE, **{name: each.schema for name, each in STORE_RELATIONS.items()}}
-    return {name: schemas[name].empty_table() for name in question.reads}
+    return {name: pa.Table.from_batches([], schemas[name]) for name in question.reads}
 
 
 def _quarantine(path: TableLocation, note: Callable[[str], object]) -> pa.Table:
@@ -379,18 +382,10 @@ def _quarantine(path: TableLocation, note: Callable[[str], object]) -> pa.Table:
         check_table(path)
     except OutputError as error:
         note(f"nothing is known of ranges that were left out: {error.cause}")
-        return QUARANTINE_SCHEMA.empty_table()
+        return pa.Table.from_batches([], QUARANTINE_SCHEMA)
     with duckdb_query(path, "SELECT * FROM messages") as rows:
         schema, batches = rows.batches()
         return pa.Table.from_batches(batches, schema)
-
-
-def _with_seen_until(copies: pa.Table, table: TableLocation) -> pa.Table:
-    with suppress(OutputError):
-        latest = _seen_until(read_snapshot(consumption_table_path(table)))
-        times = [latest.get(broker) for broker in copies["broker"].to_pylist()]
-        return copies.append_column(_SEEN_UNTIL, pa.array(times, _SEEN_UNTIL.type))
-    return copies.append_column(_SEEN_UNTIL, pa.nulls(copies.num_rows, _SEEN_UNTIL.type))
 
 
 # A ledger has a hundred million rows a month; these are few.
@@ -412,7 +407,7 @@ def _consumption(
         check_table(path)
     except OutputError as error:
         note(f"nothing is known of what consumer groups did: {error.cause}")
-        return CONSUMPTION_SCHEMA.empty_table()
+        return pa.Table.from_batches([], CONSUMPTION_SCHEMA)
     names = {"consumer_group": GROUP, "topic": TOPIC, "broker": BROKER}
     texts = {column: values.get(name) for column, name in names.items()}
     tests = [f"{name} = {text_literal(str(text))}" for name, text in texts.items() if text is not None]
@@ -429,44 +424,36 @@ def _consumption(
 def _passages(ledger: TableStatements, select: str, copies: pa.Table) -> pa.Table:
     """The moves by which groups passed the messages `copies`, or went back over them, and each one's move before that.
 
-    Also the moves that are not progress, of which each group has one at least.
-    `select` is a query of the ledger with a condition.
+    Also the moves that are not progress, of which each group has one at least. `select` is a query of the ledger with
+    a condition.
     """
     topics = f"topic IN ({', '.join(map(text_literal, sorted({*copies['topic'].to_pylist(), ''})))})"
-    queues = copies.group_by(["broker", "topic", "queue_id"]).aggregate(
-        [("queue_offset", "min"), ("queue_offset", "max")]
-    )
-    places: dict[str, tuple[int, int]] = {}
-    for broker, topic, queue_id, least, most in zip(*queues.to_pydict().values(), strict=True):
-        where = f"broker = {text_literal(broker)} AND topic = {text_literal(topic)} AND queue_id = {queue_id}"
-        places[where] = least, most
-    if len(places) > _QUEUES_MAX:
-        bounds = [each for place in places.values() for each in place]
-        places = {topics: (min(bounds), max(bounds))}
-    progress = f"move = '{PROGRESS}'"
+    offsets: dict[str, list[int]] = defaultdict(list)
+    columns = (copies[name].to_pylist() for name in ("broker", "topic", "queue_id", "queue_offset"))
+    for broker, topic, queue_id, offset in zip(*columns, strict=True):
+        queue = f"broker = {text_literal(broker)} AND topic = {text_literal(topic)} AND queue_id = {queue_id}"
+        offsets[queue].append(offset)
+    if len(offsets) > _QUEUES_MAX:
+        offsets = {topics: copies["queue_offset"].to_pylist()}
+    of_queues = {f"{select} AND move = '{PROGRESS}' AND {queue}": each for queue, each in offsets.items()}
     passed = [
-        f"{select} AND {where} AND {progress} AND offset_before <= {most} AND offset_after > {least}"
-        for where, (least, most) in places.items()
+        f"{query} AND offset_before <= {max(each)} AND offset_after > {min(each)}" for query, each in of_queues.items()
     ]
-    found = [ledger.table(" UNION ALL ".join([f"{select} AND {topics} AND {_RARE_MOVES}", *passed]))]
-    befores = found[0].filter(pc.equal(found[0]["move"], PROGRESS))["offset_before"].unique().to_pylist()
-    if befores:
-        listed = ", ".join(map(str, befores))
-        earlier = f"offset_after BETWEEN {min(befores)} AND {max(befores)} AND offset_after IN ({listed})"
-        found.append(
-            ledger.table(" UNION ALL ".join(f"{select} AND {where} AND {progress} AND {earlier}" for where in places))
-        )
-    return pa.concat_tables(found).group_by(CONSUMPTION_SCHEMA.names).aggregate([])
+    came_to = f"offset_after IN (SELECT offset_before FROM passages WHERE move = '{PROGRESS}')"  # noqa: S608
+    before = [f"{query} AND {came_to}" for query in of_queues]
+    passages = " UNION ".join([f"{select} AND {topics} AND {_RARE_MOVES}", *passed])
+    return ledger.table(f"WITH passages AS MATERIALIZED ({passages}) {' UNION '.join(['FROM passages', *before])}")
 
 
-def _seen_until(ledger: Snapshot) -> dict[str, datetime]:
-    """Until when the groups of each broker were watched, by the last move that was seen of any of them."""
+def _seen_until(table: TableLocation) -> dict[str, datetime]:
+    """Until when the groups of each broker were watched, by the last move of the ledger; nothing without one."""
     latest: dict[str, datetime] = {}
-    for file in ledger.files():
-        time = logged_time(file.bounds.columns.get("seen_after", (None, None))[1])
-        for broker in file.bounds.brokers or ():
-            if time is not None:
-                latest[broker] = max(time, latest.get(broker, time))
+    with suppress(OutputError):
+        for file in read_snapshot(consumption_table_path(table)).files():
+            time = logged_time(file.bounds.columns.get("seen_after", (None, None))[1])
+            for broker in file.bounds.brokers or ():
+                if time is not None:
+                    latest[broker] = max(time, latest.get(broker, time))
     return latest
 
 
@@ -487,6 +474,8 @@ def broker_of(table: TableLocation, config: PipelineConfig) -> str:
     OptionError
         The table has no rows of the broker that the settings name, or has rows of several and they name none.
     """
+    from reput.streaming.config.settings import DEFAULT_BROKER  # noqa: PLC0415  it loads numba
+
     names = sorted({name for file in read_snapshot(table).files() for name in file.bounds.brokers or ()})
     stated = config.broker.name
     if stated in names or not names:

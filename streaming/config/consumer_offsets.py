@@ -14,7 +14,16 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from reput.sinks.files.config_manager import backup_of, is_rocksdb, json_of, load_config_file, read_rocksdb
+from reput.sinks.files.config_manager import (
+    LONG_MAX,
+    backup_of,
+    consumer_of,
+    is_rocksdb,
+    json_of,
+    load_config_file,
+    number_of,
+    read_rocksdb,
+)
 from reput.source.errors import StoreError
 from reput.source.options import shown
 from reput.streaming.config.settings import CONFIG_MANAGER_V1, CONFIG_MANAGER_V2, Settings
@@ -25,7 +34,6 @@ if TYPE_CHECKING:
 CONSUMER_OFFSETS: Final = "consumerOffset.json"
 LMQ_CONSUMER_OFFSETS: Final = "lmqConsumerOffset.json"
 _TABLE, _LMQ_TABLE = "offsetTable", "lmqOffsetTable"
-_LONG_MAX: Final = 2**63 - 1
 # table prefix, table id, record prefix; then group and topic, each behind its length and before a byte, and the queue
 _ROCKSDB_KEYS: Final = b"\x01\x00\x01\x02"
 _ROCKSDB_LOOKED_AT_S: Final = 5.0
@@ -64,6 +72,8 @@ class ConsumerOffsetsWatch:
         self._rocksdb_read_at = -_ROCKSDB_LOOKED_AT_S
         # The bytes of each group as they were read last, and what they say.
         self._groups: dict[bytes, tuple[tuple[str, str], dict[int, int]] | None] = {}
+        # All of them, and what that says.
+        self._text, self._offsets = b"", dict[tuple[str, str], dict[int, int]]()
 
     def forget(self) -> None:
         """Have the next look read the file again, changed or not."""
@@ -157,6 +167,8 @@ class ConsumerOffsetsWatch:
     def _quick(self, data: bytes) -> Offsets | None:
         """The offsets of a whole file in the form that brokers write, of which only changed groups are read."""
         begin = _BEGIN.search(data)
+        if begin is not None and self._text and data[begin.end() :] == self._text:
+            return self._offsets
         if begin is None or b"\\" in data or data.count(b"{") != data.count(b"}"):
             return None
         if not data.rstrip(b"\0 \r\n\t").endswith(b"}"):
@@ -165,8 +177,9 @@ class ConsumerOffsetsWatch:
         groups: dict[bytes, tuple[tuple[str, str], dict[int, int]] | None] = {}
         for text in data[begin.end() :].split(b"}"):
             if not text.strip():
-                self._groups = groups
-                return dict(found for found in groups.values() if found is not None)
+                self._groups, self._text = groups, data[begin.end() :]
+                self._offsets = dict(found for found in groups.values() if found is not None)
+                return self._offsets
             if text in known:
                 groups[text] = known[text]
                 continue
@@ -199,7 +212,7 @@ class ConsumerOffsetsWatch:
 
 def _quick_group(topic: bytes, group: bytes, queues: bytes) -> tuple[tuple[str, str], dict[int, int]]:
     numbers = list(map(int, queues.replace(b'"', b"").replace(b":", b",").split(b",") if queues else ()))
-    if numbers and max(numbers) > _LONG_MAX:
+    if numbers and max(numbers) > LONG_MAX:
         raise ValueError(f"{max(numbers)} is no offset")
     offsets = dict(zip(numbers[::2], numbers[1::2], strict=True))
     return (group.decode(errors="replace"), topic.decode(errors="replace")), offsets
@@ -225,25 +238,6 @@ def _table_of(value: Any, name: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise TypeError(f"{name} is no table")
     return found
-
-
-def consumer_of(name: str) -> tuple[str, str] | None:
-    """Group and topic of ``TOPIC@GROUP``; None for another name, which is no group's (``ConsumerOffsetManager``)."""
-    topic, _, group = name.partition("@")
-    return (text_of(group), text_of(topic)) if topic and group and "@" not in group else None
-
-
-def text_of(text: str) -> str:
-    """The text as Arrow takes it: half a surrogate pair, which JSON can have, is written out."""
-    return text.encode(errors="backslashreplace").decode()
-
-
-def number_of(value: object) -> int:
-    """The number of a queue, or an offset, as a broker writes it; raises ValueError for anything else."""
-    number = int(value) if isinstance(value, str | int) else None
-    if number is None or abs(number) > _LONG_MAX:
-        raise ValueError(f"{str(value)[:40]!r} is no number of a queue or an offset")
-    return number
 
 
 def _rocksdb_row(directory: Path, key: bytes, value: bytes) -> tuple[str, str, int, int]:

@@ -267,7 +267,14 @@ class TableOptions:
         1024 * 1024,
         "of tableIncludeBody: a larger body, decompressed, is null in the table; bodies stand in memory by row group",
     )
-
+    consumption: bool = option(
+        "tableConsumption",
+        boolean,
+        _SWITCH,
+        True,
+        "a tail also writes down when each consumer group's offsets moved, into the table TABLE-consumption, because a "
+        "broker keeps only the present ones; false leaves that out",
+    )
     retention: RowRetention = option(
         "tableRetention",
         RowRetention.parse,

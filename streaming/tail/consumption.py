@@ -36,9 +36,10 @@ class ConsumptionWatch:
         """`files` are those of the output, for this watch alone; `run` is told what groups did."""
         assert paths.table is not None
         self._source = ConsumerOffsetsWatch(config, config.store)
-        self._table = ConsumptionTable(paths.table, config.broker.name, config.table.versions_kept)
+        options = config.table
+        self._table = ConsumptionTable(paths.table, config.broker.name, options.versions_kept, options.retention)
         self._files, self._run = files, run
-        self._trigger_s = config.table.trigger_ms / 1000
+        self._trigger_s = options.trigger_ms / 1000
         self._state: Offsets | None = None
         self._version: int | None = None
         # No move before this time is missing in the rows and in what waits; None is unknown.
@@ -119,9 +120,11 @@ class ConsumptionWatch:
 def consumption_watched(config: PipelineConfig, paths: OutputPaths, run: RunState | None = None) -> Iterator[None]:
     """Keep the ledger in a thread of its own, so that neither queues nor rows wait for it; nothing without a table.
 
+    Nothing with ``tableConsumption=false``.
+
     `run` is told what groups did.
     """
-    if paths.table is None:
+    if paths.table is None or not config.table.consumption:
         yield
         return
     stop = threading.Event()

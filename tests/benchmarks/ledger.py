@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from reput.sinks.table.columns import CONSUMPTION_SCHEMA
-from reput.sinks.table.consumption import PROGRESS, ConsumptionTable
+from reput.sinks.table.columns import CONSUMPTION_SCHEMA, PROGRESS
+from reput.sinks.table.consumption import ConsumptionTable
 from reput.sinks.table.location import consumption_table_path
 from reput.sinks.table.log import read_snapshot
 from reput.streaming.sql.duckdb_query import duckdb_query

@@ -19,8 +19,8 @@ from support.broker_table import make_table
 from support.hostile_texts import HOSTILE_TEXTS
 from support.proof_counts import Proof
 
-from reput.sinks.table.columns import QUARANTINE_SCHEMA
-from reput.sinks.table.consumption import FIRST_SEEN, PROGRESS, RESET_BACK, ConsumptionTable, Move
+from reput.sinks.table.columns import FIRST_SEEN, PROGRESS, QUARANTINE_SCHEMA, RESET_BACK
+from reput.sinks.table.consumption import ConsumptionTable, Move
 from reput.streaming.ask.question import questions
 from reput.streaming.ask.relations import relations_of
 from reput.streaming.ask.values import literal, statement_of, values_of, with_relations

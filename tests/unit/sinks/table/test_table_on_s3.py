@@ -20,7 +20,8 @@ from reput.sinks.table import cleaning as cleaning_module
 from reput.sinks.table import consumption, message_table
 from reput.sinks.table import upkeep as upkeep_module
 from reput.sinks.table.cleaning import cleaning
-from reput.sinks.table.consumption import FIRST_SEEN, PROGRESS, ConsumptionTable, Move
+from reput.sinks.table.columns import FIRST_SEEN, PROGRESS
+from reput.sinks.table.consumption import ConsumptionTable, Move
 from reput.sinks.table.forget import ForgetRequest, Forgetting
 from reput.sinks.table.location import S3Location
 from reput.sinks.table.log import read_snapshot

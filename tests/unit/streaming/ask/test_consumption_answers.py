@@ -14,7 +14,8 @@ from conftest import BrokerStore
 from support.broker_table import make_table, messages_of
 from support.command_line import invoke
 
-from reput.sinks.table.consumption import FIRST_SEEN, GONE, PROGRESS, RESET_BACK, ConsumptionTable, Move
+from reput.sinks.table.columns import FIRST_SEEN, GONE, PROGRESS, RESET_BACK
+from reput.sinks.table.consumption import ConsumptionTable, Move
 from reput.source.errors import UNKNOWN_NAME
 from reput.source.record.message_decoder import Message
 

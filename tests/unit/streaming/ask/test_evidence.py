@@ -18,7 +18,8 @@ from support.deliveries import ask_consumed, check_deliveries
 from support.record_writer import Message
 from unit.streaming.query.test_table_query import make_table
 
-from reput.sinks.table.consumption import FIRST_SEEN, ConsumptionTable, Move
+from reput.sinks.table.columns import FIRST_SEEN
+from reput.sinks.table.consumption import ConsumptionTable, Move
 from reput.source.errors import UNKNOWN_NAME
 
 START = 1_700_000_000_000

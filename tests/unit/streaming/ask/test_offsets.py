@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from support.command_line import invoke
 
-from reput.sinks.table.consumption import FIRST_SEEN, GONE, PROGRESS, RESET_BACK, ConsumptionTable, Move
+from reput.sinks.table.columns import FIRST_SEEN, GONE, PROGRESS, RESET_BACK
+from reput.sinks.table.consumption import ConsumptionTable, Move
 from reput.streaming.ask.relations import consumer_offsets
 
 AT = 1_800_000_000_000

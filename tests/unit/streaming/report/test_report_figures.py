@@ -21,7 +21,8 @@ from support.report_page import ReportPage
 from support.report_tables import START, row_of, write_rows
 from support.store_table import add_store
 
-from reput.sinks.table.consumption import FIRST_SEEN, GONE, PROGRESS, RESET_BACK, ConsumptionTable, Move
+from reput.sinks.table.columns import FIRST_SEEN, GONE, PROGRESS, RESET_BACK
+from reput.sinks.table.consumption import ConsumptionTable, Move
 from reput.sinks.table.message_file import TABLE_SCHEMA
 from reput.source.errors import UnknownNameError
 from reput.streaming.report.figures import (

@@ -12,7 +12,8 @@ import pytest
 from support.report_page import ReportPage
 from support.report_tables import HOSTILE, hostile_table, row_of, write_rows
 
-from reput.sinks.table.consumption import PROGRESS, ConsumptionTable, Move
+from reput.sinks.table.columns import PROGRESS
+from reput.sinks.table.consumption import ConsumptionTable, Move
 from reput.streaming.report import charts
 from reput.streaming.report import page as page_module
 from reput.streaming.report.charts import Bar

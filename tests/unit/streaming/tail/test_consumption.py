@@ -335,6 +335,43 @@ def test_small_files_are_merged_and_no_row_is_lost(broker: Broker, monkeypatch: 
     assert broker.moves()[-1][3:5] == (21, 30)
 
 
+def test_moves_expire_with_their_topic_and_the_offset_that_was_reached_stays(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reput.sinks.table.consumption._MERGED_AT", 1000)
+    options = "tableRetention=orders=1d"
+    watch = broker.start(options)
+    for offset in (10, 20, 30):
+        broker.write({"orders@billing": {0: offset, 1: 5}, "orders@late": {0: 1}, "stock@billing": {0: offset}})
+        watch.look()
+    broker.write({"orders@billing": {0: 30, 1: 5}, "stock@billing": {0: 30}})
+    watch.look()
+    two_days_later = time.time() + 2 * 86_400
+    with monkeypatch.context() as later:
+        later.setattr("reput.sinks.table.consumption.time.time", lambda: two_days_later)
+        broker.write({"orders@billing": {0: 30, 1: 5}, "stock@billing": {0: 40}})
+        broker.start(options).look()
+    rows = broker.moves()
+    # The group that is gone leaves nothing.
+    assert {row for row in rows if row[1] == "orders"} == {
+        ("billing", "orders", 0, None, 30, "first_seen"),
+        ("billing", "orders", 1, None, 5, "first_seen"),
+    }
+    assert [row[4] for row in rows if row[1] == "stock"] == [10, 20, 30, 40]
+    broker.write({"orders@billing": {0: 35, 1: 5}, "stock@billing": {0: 40}})
+    broker.start(options).look()
+    assert ("billing", "orders", 0, 30, 35, "progress") in broker.moves()
+
+
+def test_no_ledger_is_kept_if_it_is_switched_off(broker: Broker) -> None:
+    broker.write({"orders@billing": {0: 10}})
+    for is_kept in (False, True):
+        config = load_config(broker.store, overrides=[f"tableConsumption={str(is_kept).lower()}"])
+        with consumption.consumption_watched(config, OutputPaths(broker.output, broker.table)):
+            pass
+        assert consumption_table_path(broker.table).exists() == is_kept
+
+
 def test_two_brokers_share_a_ledger(broker: Broker) -> None:
     broker.write({"orders@billing": {0: 10}})
     broker.watch.look()
