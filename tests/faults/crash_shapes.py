@@ -13,7 +13,7 @@ from typing import Any
 
 from faults.fault_files import Disk, Fault, Stopped, no_fault, system
 from support.model import Settings, index_file_contents
-from support.record_writer import Message, StoredRecord
+from support.record_writer import Message, StoredRecord, write_log
 from support.sink_runner import (
     LogBatches,
     SinkRun,
@@ -24,7 +24,6 @@ from support.sink_runner import (
     no_fsync,
     queue_files,
     record_bounds,
-    write_log,
 )
 
 from reput.sinks.dispatch.batch import LogicBatch

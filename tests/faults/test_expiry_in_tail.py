@@ -18,7 +18,7 @@ from faults.crash_shapes import EXT_FILE_SIZES, NothingKept
 from faults.fault_files import Disk, Stopped, system
 from support.model import Settings
 from support.proof_counts import Proof
-from support.record_writer import Message
+from support.record_writer import Message, write_log
 from support.sink_runner import (
     MEMORY,
     LogBatches,
@@ -27,7 +27,6 @@ from support.sink_runner import (
     no_fsync,
     record_bounds,
     service_of,
-    write_log,
 )
 
 from reput.sinks.dispatch.logic_needs import LogicNeeds

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 from pyspark.sql.types import StructType
 from support.logs import varied_messages
 from support.proof_counts import Proof
-from support.record_writer import CommitLogWriter
+from support.record_writer import CommitLogWriter, write_log
 
 from reput.source.data_source import CommitLogDataSource, CommitLogStreamReader, RangePartition
 from reput.source.errors import DataLossError, SegmentError, StoreError, TransientError
@@ -29,10 +29,8 @@ ALL = ReadAllAvailable()
 @pytest.fixture
 def log(tmp_path: Path) -> tuple[Path, list[int]]:
     """A log of several segments, and where its records begin."""
-    with CommitLogWriter(tmp_path / "log", SIZE) as writer:
-        for message in varied_messages(120):
-            writer.append(message)
-    return tmp_path / "log", [record.physical_offset for record in writer.records]
+    records = write_log(tmp_path / "log", varied_messages(120), SIZE)
+    return tmp_path / "log", [record.physical_offset for record in records]
 
 
 def stream(log: Path, *, fail: bool) -> CommitLogStreamReader:
@@ -134,10 +132,8 @@ def test_a_stream_stands_before_no_hole(log: tuple[Path, list[int]]) -> None:
 
 def test_the_segment_of_the_last_record_is_missing(tmp_path: Path) -> None:
     """In the middle of the row it is a loss, no cut: the stream goes on behind it, in another process, too."""
-    with CommitLogWriter(tmp_path, SIZE) as writer:
-        for message in varied_messages(120):
-            writer.append(message)
-    offsets = [record.physical_offset for record in writer.records]
+    records = write_log(tmp_path, varied_messages(120), SIZE)
+    offsets = [record.physical_offset for record in records]
     reader = stream(tmp_path, fail=False)
     offset = reader.latestOffset(reader.initialOffset(), ReadMaxBytes(2 * SIZE + 2000))
     here = segment_of(offset["lastRecordOffset"])
@@ -154,10 +150,8 @@ def test_segments_that_go_while_the_end_is_looked_for(fail: bool, tmp_path: Path
     """The oldest one goes at any opening of a segment: an error that names the loss, or each record behind it."""
     outcomes: dict[type[Exception], str] = {}
     for number in range(1, 9):
-        with CommitLogWriter(tmp_path / str(number), SIZE) as writer:
-            for message in varied_messages(120):
-                writer.append(message)
-        offsets = [record.physical_offset for record in writer.records]
+        records = write_log(tmp_path / str(number), varied_messages(120), SIZE)
+        offsets = [record.physical_offset for record in records]
         reader = stream(tmp_path / str(number), fail=fail)
         offset = reader.initialOffset()
         real, left = mapped_file_queue._open, [number]

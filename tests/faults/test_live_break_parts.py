@@ -24,7 +24,7 @@ from faults.live_break.live_broker import TEARS, record_positions, tear_segment
 from faults.live_break.processes import MARK, survivors
 from faults.live_break.tail import Paths, ugly_lines, way_out
 from support.model import consume_queue_files, index_file_contents
-from support.record_writer import CommitLogWriter, Message
+from support.record_writer import Message, write_log
 
 from reput.source.errors import OutputError
 from reput.streaming.output.paths import OutputPaths, refuse_paths_inside
@@ -45,18 +45,16 @@ def paths_of(root: Path) -> Paths:
     return Paths(root, root / "store", root / "broker.conf", root / "out", root / "messages", has_own_tmp=False)
 
 
-def write_log(store: Path, count: int = 300) -> Path:
+def one_segment(store: Path, count: int = 300) -> Path:
     """A log of one segment; that segment."""
-    with CommitLogWriter(store / "commitlog", 1 << 20, preallocate=False) as writer:
-        for number in range(count):
-            writer.append(message(number))
+    write_log(store / "commitlog", (message(number) for number in range(count)), 1 << 20, preallocate=False)
     return min((store / "commitlog").iterdir())
 
 
 def write_output(root: Path, release: str) -> Judge:
     """A log, and the queues, the index and the table that belong to it."""
     paths = paths_of(root)
-    write_log(root / "archive")
+    one_segment(root / "archive")
     judge = Judge(root / "archive", paths, release, {})
     records = list(read_records(root / "archive", {}))
     chosen = list(judge.model_records({record.offset for record in records}))
@@ -197,7 +195,7 @@ def test_a_tear_ends_the_log_where_it_says(shape: str, tmp_path: Path) -> None:
     """A broker's recovery stops at the first damaged record: by its header, or by the CRC of its body."""
     for seed in range(20):
         store = tmp_path / str(seed)
-        segment = write_log(store)
+        segment = one_segment(store)
         whole, before = segment.read_bytes(), list(record_positions(segment))
         tear = tear_segment(segment, Random(seed), shape)
         data = segment.read_bytes()

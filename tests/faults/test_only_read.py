@@ -17,7 +17,7 @@ from faults.log_writer import SEGMENT_BYTES, message
 from faults.tail_process import Oracle, TailProcess, environment
 from support.paths import ROOT
 from support.proof_counts import Proof
-from support.record_writer import CommitLogWriter
+from support.record_writer import write_log
 
 CALLS = "open,openat,creat,rename,renameat,renameat2,unlink,unlinkat,truncate,ftruncate,mkdir,mkdirat,link,linkat,"
 CALLS += "symlink,symlinkat,rmdir,chmod,fchmodat,utimensat,mknod,mknodat"
@@ -36,9 +36,7 @@ needs_strace = pytest.mark.skipif(
 
 def make_store(root: Path, count: int) -> Path:
     log = root / "store" / "commitlog"
-    with CommitLogWriter(log, SEGMENT_BYTES, preallocate=True) as writer:
-        for number in range(count):
-            writer.append(message(number))
+    write_log(log, (message(number) for number in range(count)), SEGMENT_BYTES, preallocate=True)
     return log
 
 

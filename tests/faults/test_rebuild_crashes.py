@@ -17,7 +17,8 @@ from faults.fault_files import Disk, Stopped, fail_at, stop_at, system
 from support.logs import put_bytes
 from support.outputs import config_of, messages_of
 from support.rebuild_runner import rebuild
-from support.sink_runner import MEMORY, SMALL, dispatch_store, files_below, no_fsync, write_log
+from support.record_writer import write_log
+from support.sink_runner import MEMORY, SMALL, dispatch_store, files_below, no_fsync
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.swap import finish_swap

@@ -22,8 +22,7 @@ from faults.tail_process import LogWriter, TailProcess
 from pyspark.sql import SparkSession
 from support.logs import put_bytes
 from support.proof_counts import Proof
-from support.record_writer import Message
-from support.sink_runner import write_log
+from support.record_writer import Message, write_log
 
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.tasks.tasks import SerialTasks

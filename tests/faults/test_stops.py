@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from faults.tail_process import LogWriter, TailProcess
-from support.record_writer import CommitLogWriter, Message
+from support.record_writer import Message, write_log
 
 LIMIT_SECONDS = 60
 _BATCH = re.compile(r" INFO (logic|table): \[\d+, \d+\): .* \d+ bytes and [\d.]+ s behind$")
@@ -77,8 +77,7 @@ def nothing_is_left(root: Path, temporary: Path) -> None:
 )
 def test_a_stop_while_it_starts(number: signal.Signals, group: bool, root: Path, temporary: Path) -> None:
     """At once, and in one line; Java was being started."""
-    with CommitLogWriter(root / "store" / "commitlog", 4096) as writer:
-        writer.append(Message())
+    write_log(root / "store" / "commitlog", [Message()], 4096)
     tail = TailProcess(root)
     try:
         deadline = time.monotonic() + LIMIT_SECONDS
@@ -99,8 +98,7 @@ def test_a_stop_of_several_brokers_while_they_start(root: Path, temporary: Path)
     """Those that wait for Spark end as the one that starts it does, and nobody starts it again."""
     sections = []
     for name in "abc":
-        with CommitLogWriter(root / name / "commitlog", 4096) as writer:
-            writer.append(Message())
+        write_log(root / name / "commitlog", [Message()], 4096)
         sections.append(f'[[broker]]\nbroker = "{name}"\nstore = "{root / name}"\noutput = "{root / "out" / name}"\n')
     (root / "brokers.toml").write_text("".join(sections))
     tail = TailProcess(root, whose=("--config", str(root / "brokers.toml")))

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 from spark.test_tail import rows, run_tail
 from support.proof_counts import Proof
-from support.record_writer import CommitLogWriter, Message, StoredRecord
+from support.record_writer import Message, StoredRecord, write_log
 
 from reput.sinks.dispatch.batch import LogicBatch
 from reput.sinks.files.durable_file import DurableFiles
@@ -22,10 +22,7 @@ QUEUES, TABLE = ["consumeQueueEnable=true"], ["consumeQueueEnable=false", "messa
 
 
 def write_messages(store: Path, count: int) -> list[StoredRecord]:
-    with CommitLogWriter(store / "commitlog", 1024) as writer:
-        for number in range(count):
-            writer.append(Message(properties={"KEYS": f"k{number}"}))
-    return writer.records
+    return write_log(store / "commitlog", (Message(properties={"KEYS": f"k{number}"}) for number in range(count)), 1024)
 
 
 @pytest.mark.parametrize("sink", ["queues", "table"])

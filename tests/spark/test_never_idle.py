@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from spark.test_tail import rows, run_tail
 from support.proof_counts import Proof
 from support.rebuild_runner import rebuild
-from support.record_writer import CommitLogWriter, Message
+from support.record_writer import CommitLogWriter, Message, write_log
 from support.store_compare import differing_bytes
 
 from reput.sinks.dispatch.batch import LogicBatch
@@ -95,9 +95,11 @@ def strike(stack: ExitStack, place: str, error: BaseException) -> None:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Path]:
-    with CommitLogWriter(tmp_path / "store" / "commitlog", 4096) as writer:
-        for number in range(MESSAGES):
-            writer.append(Message("AB"[number % 2], properties={"KEYS": f"k{number}"}))
+    write_log(
+        tmp_path / "store" / "commitlog",
+        (Message("AB"[number % 2], properties={"KEYS": f"k{number}"}) for number in range(MESSAGES)),
+        4096,
+    )
     yield tmp_path / "store"
     assert [thread.name for thread in threading.enumerate() if thread.name.startswith("reput")] == []
 

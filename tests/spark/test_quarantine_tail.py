@@ -14,8 +14,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from support.delta_rows import rows
 from support.logs import end_of, put_bytes
-from support.record_writer import Message
-from support.sink_runner import write_log
+from support.record_writer import Message, write_log
 
 from reput.sinks.quarantine import load_quarantine
 from reput.source.data_source import CommitLogDataSource

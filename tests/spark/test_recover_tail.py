@@ -12,7 +12,7 @@ from conftest import BrokerStore
 from pyspark.sql import SparkSession
 from rich.console import Console
 from support.rebuild_runner import rebuild
-from support.record_writer import CommitLogWriter, Message
+from support.record_writer import Message, write_log
 from support.sink_runner import queue_files
 from support.store_compare import differing_bytes
 
@@ -34,11 +34,9 @@ def run_tail(spark: SparkSession, store: Path, output: Path, options: Sequence[s
         tail.run(spark, available_now=True)
 
 
-def write_log(store: Path, messages: Sequence[Message]) -> None:
+def put_log(store: Path, messages: Sequence[Message]) -> None:
     shutil.rmtree(store, ignore_errors=True)
-    with CommitLogWriter(store / "commitlog", 4096) as writer:
-        for message in messages:
-            writer.append(message)
+    write_log(store / "commitlog", messages, 4096)
 
 
 def message(number: int, size: int = 20) -> Message:
@@ -49,9 +47,9 @@ def message(number: int, size: int = 20) -> Message:
 def test_a_log_that_was_cut(spark: SparkSession, tmp_path: Path, written_anew: int) -> None:
     """The tail refuses and names the command; after it the tail goes on to the bytes of a new output."""
     store, output = tmp_path / "store", tmp_path / "out"
-    write_log(store, [message(i) for i in range(100)])
+    put_log(store, [message(i) for i in range(100)])
     run_tail(spark, store, output)
-    write_log(store, [message(i) for i in range(70)] + [message(100 + i, 33) for i in range(written_anew)])
+    put_log(store, [message(i) for i in range(70)] + [message(100 + i, 33) for i in range(written_anew)])
     with pytest.raises(CommitLogRewoundError, match="'reput recover' with the same --store and --output"):
         run_tail(spark, store, output)
     report = recover_output(load_config(store, overrides=SIZES), store, output)
@@ -66,9 +64,9 @@ def test_expiry_between_two_runs(spark: SparkSession, tmp_path: Path) -> None:
     """The tail goes on behind it as if nothing had gone."""
     store, output = tmp_path / "store", tmp_path / "out"
     messages = [message(i) for i in range(200)]
-    write_log(store, messages[:150])
+    put_log(store, messages[:150])
     run_tail(spark, store, output)
-    write_log(store, messages)
+    put_log(store, messages)
     rebuild(load_config(store, overrides=SIZES), tmp_path / "fresh")
     for segment in sorted((store / "commitlog").iterdir())[:2]:
         segment.unlink()

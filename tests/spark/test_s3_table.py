@@ -17,8 +17,8 @@ import pytest
 from faults.tail_process import LogWriter, Oracle, TailProcess
 from support.command_line import invoke
 from support.kept_table import messages
+from support.record_writer import write_log
 from support.s3_server import BUCKET, WRONG_KEY, S3Server, s3_server
-from support.sink_runner import write_log
 
 from reput.sinks.table.location import S3Location
 from reput.sinks.table.storage import table_storage

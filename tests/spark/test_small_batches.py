@@ -12,7 +12,7 @@ from spark.test_tail import run_tail
 from support.delta_rows import offsets
 from support.logs import put_bytes
 from support.rebuild_runner import rebuild
-from support.record_writer import CommitLogWriter, Message, StoredRecord
+from support.record_writer import Message, StoredRecord, write_log
 from support.store_compare import differing_bytes
 
 from reput.source.errors import CorruptRecordError
@@ -32,10 +32,15 @@ SIZES = ("mappedFileSizeConsumeQueue=200", "maxHashSlotNum=7", "maxIndexNum=20",
 def store(tmp_path: Path) -> tuple[Path, list[StoredRecord]]:
     """A log of some segments, and its records."""
     root = tmp_path / "store"
-    with CommitLogWriter(root / "commitlog", 4096) as writer:
-        for number in range(MESSAGES):
-            writer.append(Message("ABC"[number % 3], number % 2, properties={"KEYS": f"k{number}", "TAGS": "t"}))
-    return root, writer.records
+    records = write_log(
+        root / "commitlog",
+        (
+            Message("ABC"[number % 3], number % 2, properties={"KEYS": f"k{number}", "TAGS": "t"})
+            for number in range(MESSAGES)
+        ),
+        4096,
+    )
+    return root, records
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from conftest import BrokerStore
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from support.record_writer import CommitLogWriter, Message
+from support.record_writer import CommitLogWriter, Message, write_log
 
 from reput.source.data_source import NAME, CommitLogDataSource
 
@@ -176,9 +176,7 @@ def test_a_stream_goes_on_from_its_checkpoint(spark: SparkSession, tmp_path: Pat
 def test_a_checkpoint_of_another_log_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     """The first record of the segment before the offset tells one log from another."""
     for name, timestamp in (("one", 1_700_000_000_000), ("two", 1_700_000_000_001)):
-        with CommitLogWriter(tmp_path / name, 2048) as writer:
-            for _ in range(10):
-                writer.append(Message(store_timestamp=timestamp))
+        write_log(tmp_path / name, (Message(store_timestamp=timestamp) for _ in range(10)), 2048)
     stream(spark, tmp_path / "one", tmp_path / "checkpoint")
     with pytest.raises(PySparkException, match="this is another store"):
         stream(spark, tmp_path / "two", tmp_path / "checkpoint")

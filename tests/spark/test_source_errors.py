@@ -11,8 +11,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from support.command_line import invoke
-from support.logs import put_bytes, varied_messages, write_log
-from support.record_writer import Message
+from support.logs import put_bytes, varied_messages
+from support.record_writer import Message, write_log
 
 from reput.source.data_source import NAME, CommitLogDataSource
 from reput.source.errors import OutputFullError
@@ -34,7 +34,7 @@ HOSTILE = 'log\nreput-error: {"error": {"code": "x"}}\n<msg>${x}'
 def log(tmp_path: Path) -> Path:
     """Several segments; a record of the first is damaged."""
     path = tmp_path / HOSTILE
-    records = write_log(path, varied_messages(60), SIZE)[1]
+    records = write_log(path, varied_messages(60), SIZE)
     assert records[BAD_NUMBER].physical_offset == BAD
     put_bytes(path / f"{0:020d}", BAD + 4, b"\x55")
     return path

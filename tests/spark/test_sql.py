@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
-from support.record_writer import CommitLogWriter, Message
+from support.record_writer import Message, write_log
 
 from reput.source.errors import OptionError, OutputError
 from reput.streaming.config.pipeline import load_config
@@ -32,9 +32,11 @@ def table(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 def make_table(spark: SparkSession, root: Path) -> Path:
     """The same, below `root`."""
-    with CommitLogWriter(root / "store" / "commitlog", 4096) as writer:
-        for tags in ("A", "B", "A", "A"):
-            writer.append(Message(properties={"TAGS": tags, "KEYS": "k, 1"}))
+    write_log(
+        root / "store" / "commitlog",
+        (Message(properties={"TAGS": tags, "KEYS": "k, 1"}) for tags in ("A", "B", "A", "A")),
+        4096,
+    )
     config = load_config(root / "store", overrides=["tailGuardMs=10", "consumeQueueEnable=false"])
     with Tail(config, OutputPaths(root / "out", root / "table"), ProgressReporter(Console(file=io.StringIO()))) as tail:
         tail.run(spark, available_now=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from faults.tail_process import TailProcess
-from support.record_writer import CommitLogWriter, Message
+from support.record_writer import CommitLogWriter, Message, write_log
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
@@ -26,9 +26,11 @@ def test_none_but_a_chmod_for_each_of_its_two_files(tmp_path: Path) -> None:
         assert real is not None
         (programs / name).write_text(f'#!/bin/sh\necho {name} >> {calls}\nexec {real} "$@"\n')
         (programs / name).chmod(0o755)
-    with CommitLogWriter(tmp_path / "store" / "commitlog", 1 << 16) as writer:
-        for number in range(BATCHES):
-            writer.append(Message("A", properties={"KEYS": f"k{number}"}))
+    write_log(
+        tmp_path / "store" / "commitlog",
+        (Message("A", properties={"KEYS": f"k{number}"}) for number in range(BATCHES)),
+        1 << 16,
+    )
     reput = Path(sys.executable).with_name("reput")
     words = ["tail", "--available-now", "--store", str(tmp_path / "store"), "--output", str(tmp_path / "out")]
     done = subprocess.run(

@@ -20,8 +20,7 @@ from spark.test_table_repair import VACUUM, settings
 from spark.test_tail import run_tail
 from support.kept_table import KeptTable
 from support.other_writer import in_the_moment_of_a_commit
-from support.record_writer import Message
-from support.sink_runner import write_log
+from support.record_writer import Message, write_log
 
 from reput.sinks.table.upkeep import TableUpkeep
 from reput.streaming.tasks.tasks import SerialTasks

@@ -19,7 +19,7 @@ from rich.console import Console
 from support.delta_rows import offsets
 from support.owned_files import share_no_files
 from support.rebuild_runner import rebuild
-from support.record_writer import CommitLogWriter, Message
+from support.record_writer import CommitLogWriter, Message, write_log
 from support.store_compare import differing_bytes
 
 from reput.sinks.dispatch.arrival import ArrivalSummary
@@ -258,10 +258,12 @@ def test_what_catches_up_takes_batches_of_its_querys_size(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A new table behind Spark's checkpoint is filled by ``tableMaxBytesPerTrigger``, not by the other query's size."""
-    with CommitLogWriter(tmp_path / "store" / "commitlog", 1 << 20) as writer:
-        for number in range(200):
-            writer.append(Message(body=bytes(100), properties={"KEYS": f"k{number}"}))
-    size = writer.records[-1].physical_offset // 4
+    records = write_log(
+        tmp_path / "store" / "commitlog",
+        (Message(body=bytes(100), properties={"KEYS": f"k{number}"}) for number in range(200)),
+        1 << 20,
+    )
+    size = records[-1].physical_offset // 4
     run_tail(spark, tmp_path / "store", tmp_path / "out", table=tmp_path / "first")
     batches: list[tuple[str, int]] = []
     monkeypatch.setattr(
@@ -367,8 +369,7 @@ def test_a_table_of_another_store_is_refused(
 
 def test_output_inside_the_commitlog_is_refused(tmp_path: Path) -> None:
     """Nothing is written below a commitlog, whatever the user says."""
-    with CommitLogWriter(tmp_path / "store" / "commitlog", 4096) as writer:
-        writer.append(Message())
+    write_log(tmp_path / "store" / "commitlog", [Message()], 4096)
     inside = tmp_path / "store" / "commitlog" / "out"
     for paths in (OutputPaths(inside), OutputPaths(tmp_path / "o", inside)):
         with (

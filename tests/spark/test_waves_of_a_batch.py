@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from spark.test_tail import run_tail
 from support.delta_rows import offsets
 from support.rebuild_runner import rebuild
-from support.record_writer import CommitLogWriter, Message
+from support.record_writer import Message, write_log
 from support.store_compare import differing_bytes
 
 from reput.sinks.files.store_path import REPUT, SCRATCH, SPARK_CHECKPOINT
@@ -42,9 +42,14 @@ def read_by_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("waves")
-    with CommitLogWriter(root / "store" / "commitlog", 4096) as writer:
-        for number in range(MESSAGES):
-            writer.append(Message("ABC"[number % 3], number % 2, properties={"KEYS": f"k{number}", "TAGS": "t"}))
+    write_log(
+        root / "store" / "commitlog",
+        (
+            Message("ABC"[number % 3], number % 2, properties={"KEYS": f"k{number}", "TAGS": "t"})
+            for number in range(MESSAGES)
+        ),
+        4096,
+    )
     rebuild(load_config(root / "store", overrides=SIZES), root / "fresh")
     return root / "store"
 

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from support.delta_rows import offsets, operations
 from support.rebuild_runner import LocalTasks
-from support.record_writer import Message, StoredRecord
-from support.sink_runner import record_bounds, write_log
+from support.record_writer import Message, StoredRecord, write_log
+from support.sink_runner import record_bounds
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.table.message_file import TABLE_FILE_SCHEMA

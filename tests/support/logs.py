@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from support.record_writer import MAGIC_V2, CommitLogWriter, Message, StoredRecord, encode, encode_entry
+from support.record_writer import MAGIC_V2, Message, StoredRecord, encode, encode_entry, write_log
 
 from reput.source.log.mapped_file_queue import MappedFileQueue
 
@@ -77,7 +77,7 @@ def varied_messages(count: int, *, body_bytes_max: int = 300, seed: int = 0) -> 
     ]
 
 
-def write_log(
+def load_log(
     directory: Path,
     messages: Iterable[Message],
     mapped_file_size: int = 4096,
@@ -85,11 +85,9 @@ def write_log(
     *,
     dledger: bool = False,
 ) -> tuple[MappedFileQueue, list[StoredRecord]]:
-    """Segments that hold the messages, and what was stored."""
-    with CommitLogWriter(directory, mapped_file_size, start_offset=start_offset, dledger=dledger) as writer:
-        for message in messages:
-            writer.append(message)
-    return MappedFileQueue.load([directory], dledger=dledger), writer.records
+    """`write_log`; its segments, and what was stored."""
+    records = write_log(directory, messages, mapped_file_size, start_offset=start_offset, dledger=dledger)
+    return MappedFileQueue.load([directory], dledger=dledger), records
 
 
 def put_bytes(path: str | Path, at: int, data: bytes) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 
 from support.model import Record, Settings, index_file_contents
-from support.record_writer import CommitLogWriter, Message, StoredRecord
+from support.record_writer import Message, StoredRecord, write_log
 from support.sink_runner import LogBatches, SinkRun, expected_queue_files, index_contents, queue_files, record_bounds
 
 from reput.streaming.config.pipeline import PipelineConfig, load_config
@@ -106,10 +106,7 @@ class Output:
 
     def write_log(self, messages: list[Message]) -> None:
         shutil.rmtree(self.log, ignore_errors=True)
-        with CommitLogWriter(self.log, SEGMENT_BYTES) as writer:
-            for message in messages:
-                writer.append(message)
-        self.records = writer.records
+        self.records = write_log(self.log, messages, SEGMENT_BYTES)
 
     def go_on(self) -> None:
         """What `reput tail` does: from where the sinks end to the end of the log."""

@@ -325,6 +325,23 @@ class CommitLogWriter:
         self._file.write(data)
 
 
+def write_log(
+    directory: Path,
+    messages: Iterable[Message],
+    mapped_file_size: int = 2000,
+    *,
+    start_offset: int = 0,
+    preallocate: bool = False,
+    dledger: bool = False,
+) -> list[StoredRecord]:
+    """Write a commitlog of these messages and return what was stored; the options as `CommitLogWriter` has them."""
+    options = {"start_offset": start_offset, "preallocate": preallocate, "dledger": dledger}
+    with CommitLogWriter(directory, mapped_file_size, **options) as writer:
+        for message in messages:
+            writer.append(message)
+    return writer.records
+
+
 def write_store(
     store: Path,
     messages: Iterable[Message],
@@ -337,9 +354,7 @@ def write_store(
 
     `broker_conf` adds settings to those that name the store and the segment size.
     """
-    with CommitLogWriter(store / "commitlog", mapped_file_size, start_offset=start_offset) as writer:
-        for message in messages:
-            writer.append(message)
+    records = write_log(store / "commitlog", messages, mapped_file_size, start_offset=start_offset)
     settings: dict[str, str | int] = {
         "storePathRootDir": ".",
         "storePathCommitLog": "commitlog",
@@ -348,4 +363,4 @@ def write_store(
     }
     lines = [f"{name}={value}\n" for name, value in settings.items()]
     (store / "broker.conf").write_text("".join(lines), encoding="utf-8")
-    return writer.records
+    return records

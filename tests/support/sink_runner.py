@@ -13,7 +13,6 @@ from unittest import mock
 
 import numpy as np
 from support.model import Record, Settings, consume_queue_files, index_file_contents
-from support.record_writer import CommitLogWriter, Message, StoredRecord
 
 from reput.sinks.anomalies import NO_ANOMALIES
 from reput.sinks.dispatch.batch import LogicBatch
@@ -115,14 +114,6 @@ def dispatch_store(config: PipelineConfig, output: Path) -> None:
 def take_step(step: WriteStep, log: LogReader, start: int, end: int) -> None:
     """Do without Spark what a micro-batch of `[start, end)` does."""
     step.write(RangeEffects.join([step.task.read(span) for span in log.split(start, end)]))
-
-
-def write_log(directory: Path, messages: Iterable[Message], mapped_file_size: int = 2000) -> list[StoredRecord]:
-    """Write a commitlog and return what it holds."""
-    with CommitLogWriter(directory, mapped_file_size) as writer:
-        for message in messages:
-            writer.append(message)
-    return writer.records
 
 
 def batch_of(topic: bytes, queue_id: int, placed: Sequence[tuple[int, int]], msg_size: int = 100) -> LogicBatch:

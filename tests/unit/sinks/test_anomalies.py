@@ -21,7 +21,7 @@ from rich.console import Console
 from support.anomaly_logs import CASES, SETTINGS, of_topic, offsets, queue_counts, write_all_cases
 from support.logs import end_of, put_bytes
 from support.model import Record, Settings, anomalies
-from support.record_writer import CommitLogWriter, Message, encode
+from support.record_writer import CommitLogWriter, Message, encode, write_log
 from support.seen_log import SeenLog
 from support.sink_runner import (
     MEMORY,
@@ -33,7 +33,6 @@ from support.sink_runner import (
     no_fsync,
     queue_files,
     record_bounds,
-    write_log,
 )
 
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts, anomaly_at_end

@@ -14,8 +14,8 @@ from support.anomaly_logs import SETTINGS, offsets
 from support.command_line import invoke
 from support.live_log import Clock
 from support.logs import end_of, put_bytes
-from support.record_writer import CommitLogWriter, Message, encode
-from support.sink_runner import LogBatches, SinkRun, queue_files, write_log
+from support.record_writer import CommitLogWriter, Message, encode, write_log
+from support.sink_runner import LogBatches, SinkRun, queue_files
 
 from reput.sinks.dispatch.batch import LogicBatch
 from reput.sinks.files.durable_file import DurableFiles

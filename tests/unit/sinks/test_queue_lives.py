@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from support.anomaly_logs import offsets
 from support.broker_stores import unpack
-from support.record_writer import Message, StoredRecord
-from support.sink_runner import LogBatches, dispatch_store, no_fsync, record_bounds, write_log
+from support.record_writer import Message, StoredRecord, write_log
+from support.sink_runner import LogBatches, dispatch_store, no_fsync, record_bounds
 
 from reput.sinks.dispatch.entries import BEFORE, LifeBegin, last_life
 from reput.sinks.dispatch.logic_needs import LogicNeeds, MultiDispatch

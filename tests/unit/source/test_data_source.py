@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
 from pyspark.sql.types import StructType
-from support.logs import end_of, put_bytes, varied_messages, write_log
-from support.record_writer import CommitLogWriter, Message, StoredRecord
+from support.logs import end_of, put_bytes, varied_messages
+from support.record_writer import CommitLogWriter, Message, StoredRecord, write_log
 
 from reput.source.data_source import CommitLogDataSource, CommitLogReader, CommitLogStreamReader, RangePartition
 from reput.source.errors import CommitLogRewoundError, DataLossError, LaterFormatError, OptionError, TransientError
@@ -50,7 +50,7 @@ def spans(partitions: object) -> list[tuple[int, int]]:
 @pytest.fixture
 def records(tmp_path: Path) -> list[StoredRecord]:
     """The records of a log of several segments from START on."""
-    return write_log(tmp_path, varied_messages(60), SIZE, START)[1]
+    return write_log(tmp_path, varied_messages(60), SIZE, start_offset=START)
 
 
 @pytest.mark.parametrize("size", [SIZE // 2, 2 * SIZE])
@@ -297,7 +297,7 @@ def test_ranges_as_rows(records: list[StoredRecord], tmp_path: Path) -> None:
 @pytest.mark.parametrize("bytes_max", [1, 700, 5000])
 def test_a_dledger_log(bytes_max: int, tmp_path: Path) -> None:
     """Micro-batches of any size hold each message once, at its own physical offset; ranges carry the frame."""
-    _, records = write_log(tmp_path, varied_messages(30), SIZE, dledger=True)
+    records = write_log(tmp_path, varied_messages(30), SIZE, dledger=True)
     dledger = {"enableDLegerCommitLog": "true", "maxBytesPerPartition": 900}
     reader = stream(tmp_path, **dledger)
     reader.prepareForTriggerAvailableNow()

@@ -6,9 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from support.logs import write_log
 from support.rebuild_runner import rebuild
-from support.record_writer import Message
+from support.record_writer import Message, write_log
 
 from reput.source.errors import OptionError, SegmentError
 from reput.source.options import SOURCE_OPTIONS, Option

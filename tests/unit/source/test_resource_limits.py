@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from support.logs import varied_messages, write_log
+from support.logs import varied_messages
+from support.record_writer import write_log
 
 from reput.source.system import limit_reached
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from support.logs import varied_messages, write_log
+from support.logs import varied_messages
+from support.record_writer import write_log
 from support.sink_runner import MEMORY
 
 from reput.source.errors import ReputError, who_refuses

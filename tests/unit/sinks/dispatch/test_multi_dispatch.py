@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from support.model import Settings
-from support.record_writer import TRANSACTION_PREPARED, Message, StoredRecord
-from support.sink_runner import LogBatches, SinkRun, no_fsync, queue_files, write_log
+from support.record_writer import TRANSACTION_PREPARED, Message, StoredRecord, write_log
+from support.sink_runner import LogBatches, SinkRun, no_fsync, queue_files
 
 from reput.sinks.dispatch.arrival import Arrival, ArrivalSummary, TopicCount
 from reput.sinks.dispatch.logic_needs import LogicNeeds, MultiDispatch

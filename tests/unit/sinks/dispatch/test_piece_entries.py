@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from support.outputs import disordered
-from support.record_writer import Message
-from support.sink_runner import LogBatches, record_bounds, write_log
+from support.record_writer import Message, write_log
+from support.sink_runner import LogBatches, record_bounds
 from unit.sinks.dispatch.test_multi_dispatch import random_messages
 from unit.sinks.queue.test_batch_consume_queue import inner_batches
 

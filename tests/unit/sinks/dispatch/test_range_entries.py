@@ -8,10 +8,10 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from support.logs import end_of, write_log
+from support.logs import end_of, load_log
 from support.outputs import config_of, messages_of
 from support.rebuild_runner import rebuild
-from support.record_writer import Message
+from support.record_writer import Message, write_log
 from support.sink_runner import SMALL, dispatch_store, no_fsync
 from support.store_compare import differing_bytes
 
@@ -81,7 +81,7 @@ def test_records_that_are_decoded_for_the_table_make_the_same_pieces(
     for name in ("_ENTRIES", "_KEYS", "_QUEUES", "_TOPIC_BYTES"):
         monkeypatch.setattr(range_entries, name, 1)
     monkeypatch.setattr(range_task, "TABLE_WINDOW_BYTES", 2000)
-    queue, records = write_log(tmp_path / "commitlog", odd_messages(Random(8), 300), 1 << 20)
+    queue, records = load_log(tmp_path / "commitlog", odd_messages(Random(8), 300), 1 << 20)
     cut = RangeCut(queue.files[0], 0, end_of(records), end_of(records), is_start_proven=True, is_end_proven=True)
     writer = TableFileWriter(table_storage(tmp_path), "broker-a", 0, DecodeOptions())
     results = [
@@ -101,7 +101,7 @@ def test_records_that_are_decoded_for_the_table_make_the_same_pieces(
 def test_a_number_that_is_none_stops_it_where_tail_stops(tmp_path: Path, delay: str) -> None:
     """The record's place, and the cause."""
     bad = replace(DELAYED, properties={"DELAY": delay})
-    _, records = write_log(tmp_path / "store" / "commitlog", [DELAYED, DELAYED, bad, DELAYED], 4000)
+    records = write_log(tmp_path / "store" / "commitlog", [DELAYED, DELAYED, bad, DELAYED], 4000)
     config = config_for(tmp_path / "store")
     with pytest.raises(CorruptRecordError, match=f"no good record at offset {records[2].physical_offset} ") as ours:
         rebuild(config, tmp_path / "out")

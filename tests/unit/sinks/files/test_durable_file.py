@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from support.model import Settings
-from support.record_writer import Message
-from support.sink_runner import SMALL, LogBatches, SinkRun, check_output, files_below, record_bounds, write_log
+from support.record_writer import Message, write_log
+from support.sink_runner import SMALL, LogBatches, SinkRun, check_output, files_below, record_bounds
 from support.small_disk import mounted
 
 from reput.sinks.files import durable_file, file_system

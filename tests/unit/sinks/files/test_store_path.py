@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.record_writer import Message
+from support.record_writer import Message, write_log
 from support.sink_runner import (
     MEMORY,
     SMALL,
@@ -22,7 +22,6 @@ from support.sink_runner import (
     no_fsync,
     queue_files,
     record_bounds,
-    write_log,
 )
 
 from reput.sinks.files.durable_file import DurableFiles

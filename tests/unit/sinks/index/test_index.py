@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.model import Settings, index_file_contents, java_hash
-from support.record_writer import Message, StoredRecord
+from support.record_writer import Message, StoredRecord, write_log
 from support.sink_runner import (
     MEMORY,
     LogBatches,
@@ -25,7 +25,6 @@ from support.sink_runner import (
     no_fsync,
     record_bounds,
     stuck_clock,
-    write_log,
 )
 
 from reput.sinks.files.durable_file import DurableFiles

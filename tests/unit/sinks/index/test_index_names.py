@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.model import Settings, index_file_contents
-from support.record_writer import Message
-from support.sink_runner import LogBatches, files_below, index_contents, no_fsync, record_bounds, write_log
+from support.record_writer import Message, write_log
+from support.sink_runner import LogBatches, files_below, index_contents, no_fsync, record_bounds
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.index.index_sink import IndexSink, index_file_name

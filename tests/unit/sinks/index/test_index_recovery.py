@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from support.model import Settings, index_file_contents
-from support.record_writer import Message, StoredRecord
-from support.sink_runner import SMALL, LogBatches, files_below, index_contents, record_bounds, stuck_clock, write_log
+from support.record_writer import Message, StoredRecord, write_log
+from support.sink_runner import SMALL, LogBatches, files_below, index_contents, record_bounds, stuck_clock
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.index.index_sink import IndexSink

@@ -6,8 +6,8 @@ import struct
 from pathlib import Path
 
 import pytest
-from support.record_writer import Message
-from support.sink_runner import LogBatches, files_below, no_fsync, write_log
+from support.record_writer import Message, write_log
+from support.sink_runner import LogBatches, files_below, no_fsync
 
 from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.sinks.files.durable_file import DurableFiles

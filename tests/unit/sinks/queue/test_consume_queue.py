@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.model import Settings, consume_queue_files
-from support.record_writer import Message
+from support.record_writer import Message, write_log
 from support.sink_runner import (
     MEMORY,
     SMALL,
@@ -27,7 +27,6 @@ from support.sink_runner import (
     no_fsync,
     queue_files,
     record_bounds,
-    write_log,
 )
 
 from reput.sinks.dispatch.piece import PieceEntries

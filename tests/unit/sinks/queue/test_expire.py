@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from support.model import Settings, index_file_contents
 from support.outputs import Output, config_of
-from support.record_writer import CommitLogWriter, Message
+from support.record_writer import Message, write_log
 from support.sink_runner import (
     MEMORY,
     LogBatches,
@@ -57,10 +57,14 @@ class CleanFiles:
         self.log, self.out = root / "store" / "commitlog", root / "out"
         properties = {"KEYS": "hello"}
         spare = 128 - 8 - (91 + len("CleanTopic") + len("KEYS\x01hello"))
-        with CommitLogWriter(self.log, 128) as writer:
-            for i in range(55):
-                writer.append(Message("CleanTopic", body=bytes(spare), properties=properties, store_timestamp=1000 * i))
-        self.records = writer.records
+        self.records = write_log(
+            self.log,
+            (
+                Message("CleanTopic", body=bytes(spare), properties=properties, store_timestamp=1000 * i)
+                for i in range(55)
+            ),
+            128,
+        )
         with no_fsync(), SinkRun(self.out, self.SETTINGS) as run:
             run.write(LogBatches(self.log)(0, record_bounds(self.records)[-1]))
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.logs import end_of, write_log
+from support.logs import end_of, load_log
 from support.record_writer import Message
 
 from reput.sinks.table import message_file
@@ -40,7 +40,7 @@ BODIES: dict[str, tuple[Message, str | bytes | None]] = {
 
 def written(tmp_path: Path, messages: list[Message], body_bytes_max: int | None = MAX) -> tuple[dict[str, Any], Path]:
     """The row that a task returns for a log of these messages, and its file."""
-    queue, records = write_log(tmp_path / "log", messages, 1 << 24)
+    queue, records = load_log(tmp_path / "log", messages, 1 << 24)
     span = OffsetRange(0, end_of(records), queue.files[0])
     writer = TableFileWriter(table_storage(tmp_path / "table"), "b", 0, DecodeOptions(), body_bytes_max)
     (row,) = writer.write(span).to_pylist()

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.logs import end_of, varied_messages, write_log
+from support.logs import end_of, load_log, varied_messages
 from support.record_writer import Message
 
 from reput.sinks.table import message_file
@@ -31,7 +31,7 @@ NESTED = {"keys.list.element", "properties.key_value.key", "properties.key_value
 
 def written(log: Path, root: Path, messages: list[Message]) -> tuple[dict[str, Any], pa.Table]:
     """The row that a task returns for a log of these messages, and the table's rows by the batch decoder."""
-    queue, records = write_log(log, messages, 1 << 20)
+    queue, records = load_log(log, messages, 1 << 20)
     span = OffsetRange(0, end_of(records), queue.files[0])
     (row,) = TableFileWriter(table_storage(root), "broker-a", 0, DecodeOptions()).write(span).to_pylist()
     windows = read_windows(span.file, span.start, span.end, DecodeOptions())
@@ -84,7 +84,7 @@ def test_parts_one_after_the_other_share_memory_and_no_row(tmp_path: Path) -> No
         assert expected.to_pylist() == pq.read_table(tmp_path / "table" / row["path"]).to_pylist()
         assert len(message_file._spare_rows) == 1
         if number == 2:
-            queue, records = write_log(tmp_path / "failing", varied_messages(5), 1 << 20)
+            queue, records = load_log(tmp_path / "failing", varied_messages(5), 1 << 20)
             path = Path(queue.files[0].path)
             path.write_bytes(path.read_bytes()[: records[4].physical_offset + 4] + bytes(100))
             span = OffsetRange(0, end_of(records), queue.files[0])
@@ -129,7 +129,7 @@ def test_statistics_are_those_of_the_rows(name: str, tmp_path: Path) -> None:
 
 def test_no_message_makes_no_file(tmp_path: Path) -> None:
     """A range whose records are all in the table already has no file and no statistics."""
-    queue, records = write_log(tmp_path / "log", [Message()])
+    queue, records = load_log(tmp_path / "log", [Message()])
     end = end_of(records)
     writer = TableFileWriter(table_storage(tmp_path / "table"), "broker-a", end, DecodeOptions())
     (row,) = writer.write(OffsetRange(0, end, queue.files[0])).to_pylist()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from support.logs import V6_BORN, end_of, put_bytes, varied_messages, write_log
+from support.logs import V6_BORN, end_of, load_log, put_bytes, varied_messages
 from support.record_writer import CommitLogWriter, Message, StoredRecord
 
 from reput.source.errors import DataLossError, OptionError
@@ -32,7 +32,7 @@ Log = tuple[MappedFileQueue, list[StoredRecord]]
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> Log:
     """Several segments of varied records, from 8192 on; nobody writes into it."""
-    return write_log(tmp_path_factory.mktemp("log"), varied_messages(120), SIZE, 2 * SIZE)
+    return load_log(tmp_path_factory.mktemp("log"), varied_messages(120), SIZE, 2 * SIZE)
 
 
 def begins(records: list[StoredRecord]) -> list[int]:
@@ -88,7 +88,7 @@ def test_split_of_nothing(log: Log) -> None:
 
 def test_a_record_larger_than_a_range_is_one_range(tmp_path: Path) -> None:
     """A large record is not cut, and the small ones round it are not drawn in."""
-    queue, records = write_log(tmp_path, [Message(), Message(body=bytes(2000)), Message(), Message()])
+    queue, records = load_log(tmp_path, [Message(), Message(body=bytes(2000)), Message(), Message()])
     found = [(span.start, span.end) for span in split(queue, 0, end_of(records), 110)]
     assert list(zip(begins(records), ends(records), strict=True)) == found
 
@@ -107,7 +107,7 @@ def test_blank_segments_are_ranges_too(tmp_path: Path) -> None:
 
 def test_split_names_a_lost_segment(tmp_path: Path) -> None:
     """A range whose segment has expired is a loss, not a shorter range."""
-    queue, records = write_log(tmp_path, varied_messages(60))
+    queue, records = load_log(tmp_path, varied_messages(60))
     Path(queue.files[1].path).unlink()
     end = end_of(records)
     spans = split(MappedFileQueue.load([tmp_path]), 0, end, 1 << 20)
@@ -143,7 +143,7 @@ def test_ranges_of_rows(log: Log) -> None:
 @pytest.mark.parametrize("bytes_max", [1, 100, 700])
 def test_behind_a_damaged_range_that_is_larger(bytes_max: int, tmp_path: Path) -> None:
     """The limit is where the log goes on, and never behind the end, though more of the segment is there."""
-    queue, records = write_log(tmp_path, varied_messages(12), SIZE)
+    queue, records = load_log(tmp_path, varied_messages(12), SIZE)
     offsets = begins(records)
     put_bytes(queue.files[0].path, offsets[2], bytes(offsets[7] - offsets[2]))
     assert limit(queue, offsets[2], offsets[9], bytes_max, None, QUARANTINE) == offsets[7]
@@ -261,7 +261,7 @@ def test_first_store_timestamp(log: Log, tmp_path: Path) -> None:
 
 def test_first_store_timestamp_of_a_segment_that_is_gone(tmp_path: Path) -> None:
     """A segment that expires between listing and look is a loss that says so."""
-    queue, _ = write_log(tmp_path, [Message()])
+    queue, _ = load_log(tmp_path, [Message()])
     Path(queue.files[0].path).unlink()
     with pytest.raises(DataLossError, match="00000000000000000000 is gone"):
         first_store_timestamp(queue.files[0])
@@ -283,7 +283,7 @@ def test_find_timestamp(log: Log) -> None:
 def test_find_timestamp_of_equal_times(tmp_path: Path) -> None:
     """Of many records of one time, over two segments, the first counts."""
     messages = [replace(message, store_timestamp=1000 + (i >= 5)) for i, message in enumerate(varied_messages(40))]
-    queue, records = write_log(tmp_path, messages)
+    queue, records = load_log(tmp_path, messages)
     assert records[5].physical_offset == find_timestamp(queue, end_of(records), 1001)
     assert records[0].physical_offset == find_timestamp(queue, end_of(records), 1000)
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import StructType
 from support.command_line import invoke
-from support.logs import varied_messages, write_log
+from support.logs import varied_messages
+from support.record_writer import write_log
 
 from reput.source.data_source import CommitLogDataSource
 from reput.source.errors import OptionError, ReputError, StoreError

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.live_log import Clock
-from support.logs import end_of, put_bytes, varied_messages, write_log
-from support.record_writer import CommitLogWriter, Message, StoredRecord, encode, encode_entry
+from support.logs import end_of, load_log, put_bytes, varied_messages
+from support.record_writer import CommitLogWriter, Message, StoredRecord, encode, encode_entry, write_log
 
 from reput.source.errors import CorruptRecordError, OptionError, SegmentError
 from reput.source.log.log_reader import LogReader, MessageLookup
@@ -56,14 +56,12 @@ def stored(records: list[StoredRecord]) -> list[tuple[int, str, int]]:
 def mixed(tmp_path: Path) -> tuple[list[Path], list[StoredRecord]]:
     """A plain log of several files that DLedger goes on with, and what both hold."""
     plain, framed = tmp_path / "commitlog", tmp_path / "dledger-n0" / "data"
-    queue, before = write_log(plain, varied_messages(40), SIZE)
+    queue, before = load_log(plain, varied_messages(40), SIZE)
     divide = queue.end_of_files
     rest = divide - end_of(before)
     put_bytes(queue.files[-1].path, SIZE - rest, struct.pack(">iI", rest, 0xCBD43194))
-    with CommitLogWriter(framed, SIZE, start_offset=divide, dledger=True) as writer:
-        for message in varied_messages(40, seed=1):
-            writer.append(message)
-    return [plain, framed], before + writer.records
+    records = write_log(framed, varied_messages(40, seed=1), SIZE, start_offset=divide, dledger=True)
+    return [plain, framed], before + records
 
 
 @given(st.integers(0, 10_000), st.integers(300, 5000), st.integers(100, 900))
@@ -71,7 +69,7 @@ def test_ranges_hold_each_message_once(
     tmp_path_factory: pytest.TempPathFactory, seed: int, bytes_max: int, window_bytes: int
 ) -> None:
     """Ranges of any size begin at entries or a file's end; each message is in one, at its entry's offset and 48."""
-    queue, records = write_log(tmp_path_factory.mktemp("log"), varied_messages(40, seed=seed), SIZE, dledger=True)
+    queue, records = load_log(tmp_path_factory.mktemp("log"), varied_messages(40, seed=seed), SIZE, dledger=True)
     spans = list(split(queue, 0, end_of(records), bytes_max))
     begins = {record.physical_offset - FRAME for record in records}
     blanks = {record.physical_offset + record.msg_size for record in records}
@@ -124,7 +122,7 @@ def test_offsets_in_a_dledger_log(mixed: tuple[list[Path], list[StoredRecord]]) 
 @pytest.mark.parametrize("first", [Message(topic="T" * 127), Message(body=b""), None])
 def test_a_file_that_was_begun_ends_the_one_before(first: Message | None, tmp_path: Path) -> None:
     """An entry, or a file that holds nothing but its end, says that the file before is finished."""
-    queue, _ = write_log(tmp_path, varied_messages(40), SIZE, dledger=True)
+    queue, _ = load_log(tmp_path, varied_messages(40), SIZE, dledger=True)
     last = Path(queue.files[-1].path)
     offset = queue.files[-1].file_from_offset
     begin = bytes(SIZE) if first is None else encode_entry(encode(first, offset + FRAME), offset).ljust(SIZE, b"\0")
@@ -180,13 +178,13 @@ def test_another_leader_writes_over_the_end(tmp_path: Path) -> None:
 
 def test_damage_in_the_middle_names_the_entry(tmp_path: Path) -> None:
     """The error has the entry's offset, not the record's."""
-    queue, records = write_log(tmp_path, varied_messages(10), 1 << 20, dledger=True)
+    queue, records = load_log(tmp_path, varied_messages(10), 1 << 20, dledger=True)
     offset = records[4].physical_offset - FRAME
     put_bytes(queue.files[0].path, records[4].physical_offset + 28, bytes(8))
     with pytest.raises(CorruptRecordError, match=f"no good record at offset {offset} .*BAD_PHYSICAL_OFFSET"):
         list(read_windows(queue.files[0], 0, end_of(records), CHECKED))
     delayed = Message(topic="SCHEDULE_TOPIC_XXXX", properties={"DELAY": "x"})
-    queue, records = write_log(tmp_path / "other", [Message(), delayed], SIZE, dledger=True)
+    queue, records = load_log(tmp_path / "other", [Message(), delayed], SIZE, dledger=True)
     offset = records[1].physical_offset - FRAME
     with pytest.raises(CorruptRecordError, match=f"no good record at offset {offset} .*BAD_DELAY"):
         list(read_windows(queue.files[0], 0, end_of(records), CHECKED))
@@ -204,7 +202,7 @@ def refused(kind: type[Exception], load: Callable[[], object]) -> str:
 
 def test_a_dledger_log_read_as_a_plain_one(tmp_path: Path) -> None:
     """The sentence names the option; also when a file that tells nothing comes first."""
-    queue, _ = write_log(tmp_path, varied_messages(40), SIZE, dledger=True)
+    queue, _ = load_log(tmp_path, varied_messages(40), SIZE, dledger=True)
     expected = f"{tmp_path} is a DLedger commitlog: set enableDLegerCommitLog=true to read it (reput tail --dledger)"
     assert expected == refused(OptionError, lambda: MappedFileQueue.load([tmp_path]))
     Path(queue.files[0].path).write_bytes(bytes(SIZE))

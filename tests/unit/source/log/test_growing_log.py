@@ -12,9 +12,9 @@ from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
 import pytest
-from support.logs import end_of, varied_messages, write_log
+from support.logs import end_of, load_log, varied_messages
 from support.proof_counts import Proof
-from support.record_writer import CommitLogWriter, Message, encode
+from support.record_writer import CommitLogWriter, Message, encode, write_log
 from support.sink_runner import MEMORY
 
 from reput.source.log import reput_end_offset
@@ -36,7 +36,7 @@ class Growing:
         self.written = 0  # the end of the records whose every byte is there
         self.now = 0.0
         self._rng = random.Random(seed)
-        queue, self.records = write_log(directory / "model", varied_messages(150, seed=seed), SIZE)
+        queue, self.records = load_log(directory / "model", varied_messages(150, seed=seed), SIZE)
         self._model = b"".join(Path(file.path).read_bytes() for file in queue.files)
         self.directory = directory / "live"
         self.directory.mkdir()
@@ -116,7 +116,7 @@ def test_a_log_is_found_as_it_grows_in_full(proof: Proof) -> None:
 
 def test_settle_waits_for_the_last_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a real clock: the last record of a log that nobody writes is waited for, once."""
-    _, records = write_log(tmp_path, varied_messages(20), SIZE)
+    records = write_log(tmp_path, varied_messages(20), SIZE)
     finder = ReputEndFinder(check_crc=True, tail_guard_ms=20)
     sleeps: list[float] = []
     # Only its own: threads of other tests may still sleep.

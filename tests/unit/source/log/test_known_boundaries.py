@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.logs import end_of, varied_messages, write_log
+from support.logs import end_of, load_log, varied_messages
 
 from reput.source.log import range_reader
 from reput.source.log.mapped_file_queue import MappedFile
@@ -43,7 +43,7 @@ def test_offsets_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_align_down_is_the_same_in_any_order(seed: int, tmp_path: Path) -> None:
     """What other walks have met changes no answer, over segments and blanks."""
-    queue, records = write_log(tmp_path, varied_messages(80, seed=seed), SIZE)
+    queue, records = load_log(tmp_path, varied_messages(80, seed=seed), SIZE)
     offsets = random.Random(seed).choices(range(end_of(records) + 100), k=300)
     known = Boundaries()
     ReputEndFinder(check_crc=True, tail_guard_ms=0, on_boundary=known.note).find(queue, 0)
@@ -56,7 +56,7 @@ def test_align_down_is_the_same_in_any_order(seed: int, tmp_path: Path) -> None:
 
 def test_split_and_limit_are_the_same(tmp_path: Path) -> None:
     """Ranges and batches do not depend on what was read before."""
-    queue, records = write_log(tmp_path, varied_messages(80), SIZE)
+    queue, records = load_log(tmp_path, varied_messages(80), SIZE)
     end, known = end_of(records), Boundaries()
     for bytes_max in (3000, 100, 700, 100):
         assert list(split(queue, 0, end, bytes_max)) == list(split(queue, 0, end, bytes_max, known=known))
@@ -65,7 +65,7 @@ def test_split_and_limit_are_the_same(tmp_path: Path) -> None:
 
 def test_the_finder_notes_offsets_where_records_begin(tmp_path: Path) -> None:
     """Each offset that the end's finder passes on is a record's."""
-    queue, records = write_log(tmp_path, varied_messages(30), 1 << 16)
+    queue, records = load_log(tmp_path, varied_messages(30), 1 << 16)
     offsets: list[int] = []
     ReputEndFinder(check_crc=True, tail_guard_ms=0, on_boundary=offsets.append).find(queue, 0)
     assert offsets
@@ -74,7 +74,7 @@ def test_the_finder_notes_offsets_where_records_begin(tmp_path: Path) -> None:
 
 def test_a_known_offset_saves_the_walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second look for the same offset begins where the first one ended."""
-    queue, records = write_log(tmp_path, varied_messages(30), 1 << 16)
+    queue, records = load_log(tmp_path, varied_messages(30), 1 << 16)
     walks, scan_windows = [], range_reader.scan_windows
 
     def noted(file: MappedFile, start: int, end: int, options: DecodeOptions) -> Iterator[Window]:

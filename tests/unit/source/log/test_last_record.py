@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from support.logs import put_bytes, write_log
+from support.logs import load_log, put_bytes
 from support.record_writer import Message
 
 from reput.source.log.log_reader import LastRecordWatch, last_record_before, record_at
@@ -16,7 +16,7 @@ SIZE = 4096
 
 def test_only_the_record_that_was_found_is_trusted_unfollowed(tmp_path: Path) -> None:
     """Another process may have read another record, whole as it stands, that nothing leads to any more."""
-    queue, records = write_log(tmp_path, [Message(body=bytes([number])) for number in range(4)], SIZE)
+    queue, records = load_log(tmp_path, [Message(body=bytes([number])) for number in range(4)], SIZE)
     found = last_record_before(queue, records[2].physical_offset, STOP, Boundaries())
     other = record_at(queue.files[0], records[2].physical_offset)
     assert found is not None

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.logs import end_of, put_bytes, varied_messages, write_log
-from support.record_writer import CommitLogWriter, Message, StoredRecord
+from support.logs import end_of, load_log, put_bytes, varied_messages
+from support.record_writer import CommitLogWriter, Message, StoredRecord, write_log
 
 from reput.source.errors import CommitLogRewoundError, DataLossError, OptionError, SegmentError, StoreError
 from reput.source.log import log_reader
@@ -29,7 +29,7 @@ def reader(path: Path, **options: object) -> LogReader:
 @pytest.fixture
 def records(tmp_path: Path) -> list[StoredRecord]:
     """The records of a log of several segments from 8192 on."""
-    return write_log(tmp_path, varied_messages(80), SIZE, 2 * SIZE)[1]
+    return write_log(tmp_path, varied_messages(80), SIZE, start_offset=2 * SIZE)
 
 
 def test_where_to_begin(records: list[StoredRecord], tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_where_to_begin(records: list[StoredRecord], tmp_path: Path) -> None:
 
 def test_whether_the_log_reaches_beyond_an_offset(tmp_path: Path) -> None:
     """One look at the byte and one at the segment behind it tell, wherever the log ends."""
-    records = write_log(tmp_path / "log", varied_messages(80), SIZE)[1]
+    records = write_log(tmp_path / "log", varied_messages(80), SIZE)
     log, end = reader(tmp_path / "log"), end_of(records)
     begins = [record.physical_offset for record in records]
     assert all(log.reaches_beyond(offset) for offset in [*begins, end - 1])
@@ -131,7 +131,7 @@ def test_the_end_is_behind_segments_that_go_meanwhile(
     gone: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where they may: an end in front of what is left would end a run that takes what there is."""
-    queue, records = write_log(tmp_path, varied_messages(60), 2000)
+    queue, records = load_log(tmp_path, varied_messages(60), 2000)
     assert len(queue.files) > 5
     settle, left = ReputEndFinder.settle, list(gone)
 
@@ -190,7 +190,7 @@ def test_a_hole(fail: str, records: list[StoredRecord], tmp_path: Path) -> None:
 @pytest.mark.parametrize(("check_crc", "counts"), [("tail", False), ("all", False), ("none", True)])
 def test_bodies_at_the_tail(check_crc: str, counts: bool, tmp_path: Path) -> None:
     """The last records' bodies are checked unless that is switched off; those of all records on request."""
-    write_log(tmp_path, [Message(body_crc=1)])
+    load_log(tmp_path, [Message(body_crc=1)])
     log = reader(tmp_path, checkCrc=check_crc, messageDelayLevel="1s 7s")
     assert (log.end(0) > 0) == counts
     assert log.decode_options.check_crc == (check_crc == "all")
@@ -199,7 +199,7 @@ def test_bodies_at_the_tail(check_crc: str, counts: bool, tmp_path: Path) -> Non
 
 def test_what_stands_at_the_end_is_worth_one_word(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Bytes that are no record are logged once an offset; zeros and blanks are not."""
-    _, records = write_log(tmp_path, [Message()])
+    _, records = load_log(tmp_path, [Message()])
     log = reader(tmp_path)
     with caplog.at_level(logging.WARNING):
         log.end(0)
@@ -230,7 +230,7 @@ def test_align_down_limit_and_split(records: list[StoredRecord], tmp_path: Path)
 def test_no_range_is_cut_in_what_a_broker_passes_over(tmp_path: Path) -> None:
     """Behind a delay level that is no number it reads nothing more; the walk to the log's end has met good records."""
     bad = Message("SCHEDULE_TOPIC_XXXX", properties={"DELAY": ":"})
-    _, records = write_log(tmp_path, [Message(), bad, Message(), Message()], SIZE)
+    records = write_log(tmp_path, [Message(), bad, Message(), Message()], SIZE)
     log = reader(tmp_path, onDamage="broker", maxBytesPerPartition=50)
     end = log.settled_end(0)
     assert end == end_of(records)
@@ -246,7 +246,7 @@ def test_no_range_is_cut_in_what_a_broker_passes_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dledger", [False, True])
 def test_the_message_at_an_offset(dledger: bool, tmp_path: Path) -> None:
     """A good record of just the size that is given, at its very offset and before the log's end."""
-    _, records = write_log(tmp_path, varied_messages(8), SIZE, dledger=dledger)
+    records = write_log(tmp_path, varied_messages(8), SIZE, dledger=dledger)
     log = reader(tmp_path, enableDLegerCommitLog=str(dledger).lower(), checkCrc="all", onDamage="quarantine")
     for offset, message, size in records:
         found = log.message_at(offset, size)

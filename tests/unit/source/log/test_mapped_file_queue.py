@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 import pytest
-from support.logs import varied_messages, write_log
+from support.logs import load_log, varied_messages
 
 from reput.source.errors import SegmentError, StoreError
 from reput.source.log.mapped_file_queue import MappedFile, MappedFileQueue, open_for_reading
@@ -275,7 +275,7 @@ def test_a_file_of_another_owner_is_opened_without_noatime(tmp_path: Path, monke
 
 def test_nothing_below_the_log_changes(tmp_path: Path) -> None:
     """Listing, finding the end, splitting, limiting and reading leave content, times and names as they were."""
-    _, records = write_log(tmp_path, varied_messages(60))
+    _, records = load_log(tmp_path, varied_messages(60))
     for path in tmp_path.iterdir():
         path.chmod(0o444)
         os.utime(path, ns=(10**18, 10**18))

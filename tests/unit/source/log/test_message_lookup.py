@@ -6,9 +6,9 @@ import struct
 from pathlib import Path
 
 import pytest
-from support.logs import SHAPES, V6_STORE, end_of, put_bytes, varied_messages, write_log
+from support.logs import SHAPES, V6_STORE, end_of, load_log, put_bytes, varied_messages
 from support.record_writer import Message as Written
-from support.record_writer import encode
+from support.record_writer import encode, write_log
 
 from reput.source.errors import OptionError, StoreError
 from reput.source.log.log_reader import Absence, MessageLookup
@@ -29,7 +29,7 @@ def absence(lookup: MessageLookup, offset: int) -> Absence:
 
 def test_every_record_at_its_offset_and_nothing_between(tmp_path: Path) -> None:
     """Each offset of a log over several segments, blanks and zeros at the end included."""
-    queue, records = write_log(tmp_path, SHAPES.values(), 1024)
+    queue, records = load_log(tmp_path, SHAPES.values(), 1024)
     lookup = MessageLookup([tmp_path])
     by_offset = {record.physical_offset: record for record in records}
     assert len(queue.files) > 1
@@ -44,7 +44,7 @@ def test_every_record_at_its_offset_and_nothing_between(tmp_path: Path) -> None:
 def test_large_records_are_read_whole(tmp_path: Path) -> None:
     """Records around the size of the first read."""
     sizes = [0, 3000, 3998, 3999, 4000, 4005, 4006, 20_000]
-    _, records = write_log(tmp_path, [Written(body=b"b" * size) for size in sizes], 1 << 16)
+    records = write_log(tmp_path, [Written(body=b"b" * size) for size in sizes], 1 << 16)
     lookup = MessageLookup([tmp_path])
     assert [len(found(lookup, record.physical_offset).body) for record in records] == sizes
 
@@ -63,7 +63,7 @@ def test_large_records_are_read_whole(tmp_path: Path) -> None:
 )
 def test_bytes_that_are_no_record(at: int, data: bytes, reason: str, tmp_path: Path) -> None:
     """The error has the verdict, the file, the offset and the bytes."""
-    queue, (record, _) = write_log(tmp_path, [Written(), Written()], 1 << 16, start_offset=1 << 16)
+    queue, (record, _) = load_log(tmp_path, [Written(), Written()], 1 << 16, start_offset=1 << 16)
     path = queue.files[0].path
     put_bytes(path, at, data)
     missing = absence(MessageLookup([tmp_path]), record.physical_offset)
@@ -85,7 +85,7 @@ def test_a_huge_size_is_not_believed_of_stale_bytes(tmp_path: Path, monkeypatch:
 
 def test_outside_the_log(tmp_path: Path) -> None:
     """Before its beginning, behind its end, and in a hole, are three things."""
-    queue, records = write_log(tmp_path, varied_messages(60), 4096, start_offset=8192)
+    queue, records = load_log(tmp_path, varied_messages(60), 4096, start_offset=8192)
     middle = queue.files[1]
     Path(middle.path).unlink()
     lookup = MessageLookup([tmp_path])
@@ -100,7 +100,7 @@ def test_outside_the_log(tmp_path: Path) -> None:
 
 def test_a_segment_that_expires_meanwhile(tmp_path: Path) -> None:
     """Gone since it was listed: an absence, no traceback."""
-    queue, _ = write_log(tmp_path, varied_messages(60))
+    queue, _ = load_log(tmp_path, varied_messages(60))
     lookup = MessageLookup([tmp_path])
     Path(queue.files[0].path).unlink()
     assert absence(lookup, 0).reason == "expired"
@@ -108,7 +108,7 @@ def test_a_segment_that_expires_meanwhile(tmp_path: Path) -> None:
 
 def test_a_segment_that_cannot_be_read(tmp_path: Path) -> None:
     """A directory in its place since it was listed."""
-    queue, _ = write_log(tmp_path, varied_messages(60))
+    queue, _ = load_log(tmp_path, varied_messages(60))
     lookup = MessageLookup([tmp_path])
     path = Path(queue.files[0].path)
     path.unlink()
@@ -120,7 +120,7 @@ def test_a_segment_that_cannot_be_read(tmp_path: Path) -> None:
 
 def test_message_ids_of_both_kinds(tmp_path: Path) -> None:
     """IPv4 and IPv6: from message to text and back."""
-    _, (v4, v6) = write_log(tmp_path, [Written(), Written(store_host=V6_STORE)])
+    _, (v4, v6) = load_log(tmp_path, [Written(), Written(store_host=V6_STORE)])
     lookup = MessageLookup([tmp_path])
     ids = [MessageId.of(found(lookup, record.physical_offset)) for record in (v4, v6)]
     assert str(ids[0]) == "7F00000100002A9F0000000000000000"

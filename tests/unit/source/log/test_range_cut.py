@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.logs import end_of, put_bytes, varied_messages, write_log
+from support.logs import end_of, load_log, put_bytes, varied_messages
 from support.record_writer import Message, encode
 
 from reput.source.errors import DataLossError
@@ -30,7 +30,7 @@ def test_next_record_at_every_byte(
 ) -> None:
     """From each byte of a segment: the first record at or behind it, its frame first; the stop behind the last."""
     monkeypatch.setattr(range_reader, "_WINDOW_BYTES", window_bytes)
-    queue, records = write_log(tmp_path, varied_messages(20), SIZE, SIZE, dledger=dledger)
+    queue, records = load_log(tmp_path, varied_messages(20), SIZE, SIZE, dledger=dledger)
     file = queue.files[0]
     begins = [begin for begin in offsets_of(queue, records, file.frame) if begin < file.end]
     for offset in range(file.file_from_offset, file.end):
@@ -40,7 +40,7 @@ def test_next_record_at_every_byte(
 
 def test_a_record_that_crosses_the_stop_is_none(tmp_path: Path) -> None:
     """Nothing crosses a proven offset, so what seems to is a forgery."""
-    queue, records = write_log(tmp_path, varied_messages(6), SIZE)
+    queue, records = load_log(tmp_path, varied_messages(6), SIZE)
     last = records[2]
     assert next_record(queue.files[0], last.physical_offset, last.physical_offset + last.msg_size - 1, STOP) == (
         last.physical_offset + last.msg_size - 1
@@ -50,7 +50,7 @@ def test_a_record_that_crosses_the_stop_is_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", ["magic", "offset", "size"])
 def test_what_only_looks_like_a_record_is_passed_over(tmp_path: Path, damage: str) -> None:
     """Magic, own offset and lengths must all agree."""
-    queue, records = write_log(tmp_path, [Message(body=b"x" * 50) for _ in range(5)], SIZE)
+    queue, records = load_log(tmp_path, [Message(body=b"x" * 50) for _ in range(5)], SIZE)
     at = records[2].physical_offset
     put_bytes(queue.files[0].path, at + {"magic": 4, "offset": 28, "size": 0}[damage], b"\0\0\1\2")
     assert next_record(queue.files[0], at, end_of(records), STOP) == records[3].physical_offset
@@ -60,7 +60,7 @@ def test_what_only_looks_like_a_record_is_passed_over(tmp_path: Path, damage: st
 def test_cuts_settle_to_ranges_that_follow_each_other(tmp_path: Path, seed: int) -> None:
     """Whatever the size of ranges and waves, and wherever they begin: every record is in one range."""
     rng = random.Random(seed)
-    queue, records = write_log(tmp_path, varied_messages(60, seed=seed), SIZE)
+    queue, records = load_log(tmp_path, varied_messages(60, seed=seed), SIZE)
     offsets = offsets_of(queue, records, 0)
     end = end_of(records)
     for _ in range(40):
@@ -83,14 +83,14 @@ def test_a_forged_record_is_found(tmp_path: Path) -> None:
     first = Message(body=b"")
     begin = len(encode(first, 0)) + 88
     forged = encode(Message(body=b"forged"), begin)
-    queue, records = write_log(tmp_path, [first, replace(first, body=forged + b"x" * 300), first, first], SIZE)
+    queue, records = load_log(tmp_path, [first, replace(first, body=forged + b"x" * 300), first, first], SIZE)
     assert records[1].physical_offset + 88 == begin
     assert next_record(queue.files[0], begin - 1, end_of(records), STOP) == begin
 
 
 def test_a_segment_that_has_gone(tmp_path: Path) -> None:
     """The log expires or is cut while a task looks for a record."""
-    queue, _ = write_log(tmp_path, varied_messages(20), SIZE)
+    queue, _ = load_log(tmp_path, varied_messages(20), SIZE)
     Path(queue.files[0].path).write_bytes(b"")
     with pytest.raises(DataLossError, match="is shorter than its 4096 bytes"):
         next_record(queue.files[0], 0, SIZE, STOP)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.decoders import expected_message
-from support.logs import SHAPES, end_of, put_bytes, varied_messages, write_log
+from support.logs import SHAPES, end_of, load_log, put_bytes, varied_messages
 from support.record_writer import Message, StoredRecord, encode
 
 from reput.source.errors import CorruptRecordError, DataLossError
@@ -26,7 +26,7 @@ LARGE = Message(topic="Large", body=bytes(range(256)) * 40)
 
 def one_segment(tmp_path: Path, messages: list[Message], size: int = 1 << 16) -> tuple[MappedFile, list[StoredRecord]]:
     """The messages in one segment that has room left."""
-    queue, records = write_log(tmp_path, messages, size, size)
+    queue, records = load_log(tmp_path, messages, size, size)
     (file,) = queue.files
     return file, records
 
@@ -76,7 +76,7 @@ def test_a_record_larger_than_the_default_window(tmp_path: Path) -> None:
 @pytest.mark.parametrize("window_bytes", WINDOWS)
 def test_a_range_may_end_with_its_segment(window_bytes: int, tmp_path: Path) -> None:
     """The blank ends the records, and the last window ends where the segment ends."""
-    queue, records = write_log(tmp_path, varied_messages(60))
+    queue, records = load_log(tmp_path, varied_messages(60))
     first = [record for record in records if record.physical_offset < 4096]
     expected = [expected_message(record.physical_offset, record.message) for record in first]
     assert expected == read(queue.files[0], 0, 4096, window_bytes)
@@ -95,7 +95,7 @@ def test_an_empty_range_reads_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dledger", [False, True])
 def test_a_single_record_is_what_a_walk_meets_first(dledger: bool, tmp_path: Path) -> None:
     """At every offset of a log: the same record, or none for the same reason."""
-    queue, records = write_log(tmp_path, [*SHAPES.values(), LARGE, Message()], 1 << 14, dledger=dledger)
+    queue, records = load_log(tmp_path, [*SHAPES.values(), LARGE, Message()], 1 << 14, dledger=dledger)
     (file,) = queue.files
     begins = {record.physical_offset - file.frame for record in records}
     for offset in range(end_of(records) + 9):

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.damage_model import Part, Segment
 from support.decoders import batch_decoder, reference_decoder
-from support.logs import SHAPES, WITH_PROPERTY_CRC, end_of, put_bytes, write_log
+from support.logs import SHAPES, WITH_PROPERTY_CRC, end_of, load_log, put_bytes
 from support.proof_counts import Proof
 from support.record_writer import CommitLogWriter, Message, StoredRecord, encode
 from support.sink_runner import MEMORY
@@ -118,7 +118,7 @@ def flip_every_bit(
     directory: Path, messages: Sequence[Message], which: Sequence[int], *, dledger: bool = False
 ) -> Flips:
     """Flip each bit of the records `which` of a log and check that this one alone is missing, or none."""
-    queue, records = write_log(directory, messages, 1 << 15, dledger=dledger)
+    queue, records = load_log(directory, messages, 1 << 15, dledger=dledger)
     file, frame = queue.files[0], queue.files[0].frame
     log = Path(file.path).read_bytes()
     whole = np.frombuffer(log, np.uint8)
@@ -254,7 +254,7 @@ def with_forged(directory: Path, *, at_right_offset: bool, more: bytes = b"") ->
     inner_at = len(before) + begin + 10
     forged = encode(Message("Forged", body=b"x"), inner_at if at_right_offset else inner_at + 1)
     outer = Message(body=b"0123456789" + forged + more, properties={"TAGS": "T"})
-    queue, records = write_log(directory, [Message(), outer, Message("After"), Message("AfterThat")])
+    queue, records = load_log(directory, [Message(), outer, Message("After"), Message("AfterThat")])
     return queue.files[0], records
 
 
@@ -290,7 +290,7 @@ def test_two_records_in_a_body_whose_header_is_gone_are_not_told_apart(tmp_path:
     first_at = before + 88
     first = encode(Message("Forged"), first_at)
     second = encode(Message("Forged"), first_at + len(first))
-    queue, records = write_log(tmp_path, [Message(), Message(body=first + second), Message("After"), Message()])
+    queue, records = load_log(tmp_path, [Message(), Message(body=first + second), Message("After"), Message()])
     file = queue.files[0]
     whole = [record.physical_offset for record in records]
     assert [part.start for part in read(file, 0, end_of(records))] == whole
@@ -303,7 +303,7 @@ def test_two_records_in_a_body_whose_header_is_gone_are_not_told_apart(tmp_path:
 
 def test_a_wrong_size_that_leads_to_a_later_record_loses_only_its_own(tmp_path: Path) -> None:
     """Records before the end that a size proves count, when they lead there without a gap."""
-    queue, records = write_log(tmp_path, [Message()] * 6)
+    queue, records = load_log(tmp_path, [Message()] * 6)
     file, size = queue.files[0], records[0].msg_size
     put_bytes(file.path, size, struct.pack(">i", 3 * size))
     put_bytes(file.path, size + 84, b"\x7f")  # the lengths lead nowhere
@@ -315,7 +315,7 @@ def test_a_wrong_size_that_leads_to_a_later_record_loses_only_its_own(tmp_path: 
 
 def test_a_blank_in_the_middle_is_damage(tmp_path: Path) -> None:
     """A blank of another size than what is left, with records behind it; one with nothing behind it is a blank."""
-    queue, records = write_log(tmp_path, [Message()] * 5)
+    queue, records = load_log(tmp_path, [Message()] * 5)
     file, size = queue.files[0], records[0].msg_size
     blank_at = 5 * size
     put_bytes(file.path, blank_at, struct.pack(">iI", 77, 0xCBD43194))
@@ -355,7 +355,7 @@ AS_A_BROKER = {
 @pytest.mark.parametrize("dledger", [False, True])
 def test_what_a_broker_leaves_out(damage: str, dledger: bool, tmp_path: Path) -> None:
     """In a complete segment, the same under DLedger, whose replay parses the same record behind the header."""
-    queue, records = write_log(tmp_path, [Message(body=b"0123456789")] * 6, dledger=dledger)
+    queue, records = load_log(tmp_path, [Message(body=b"0123456789")] * 6, dledger=dledger)
     file = queue.files[0]
     make, kept = AS_A_BROKER[damage]
     bad = records[2].physical_offset

@@ -10,8 +10,8 @@ from unittest import mock
 
 import pytest
 from support.live_log import Clock
-from support.logs import varied_messages, write_log
-from support.record_writer import Message
+from support.logs import varied_messages
+from support.record_writer import Message, write_log
 
 from reput.source.errors import SegmentError, StoreError, TransientError
 from reput.source.log import mapped_file_queue

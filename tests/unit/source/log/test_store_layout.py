@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.logs import varied_messages, write_log
+from support.logs import varied_messages
+from support.record_writer import write_log
 
 from reput.source.errors import OptionError, StoreError
 from reput.source.log.log_reader import LogReader

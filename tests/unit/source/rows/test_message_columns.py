@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.decoders import DELAYS_MS
-from support.logs import SHAPES, log_bytes, varied_messages, write_log
+from support.logs import SHAPES, load_log, log_bytes, varied_messages
 from support.record_writer import Message, encode
 
 from reput.source.errors import CorruptRecordError
@@ -361,7 +361,7 @@ def test_the_batch_outlives_the_buffer() -> None:
 @pytest.mark.parametrize("include_body", [False, True])
 def test_read_messages(include_body: bool, tmp_path: Path) -> None:
     """A range's rows have the body as stored, on request."""
-    queue, records = write_log(tmp_path, [*varied_messages(5), Message(body=b"")])
+    queue, records = load_log(tmp_path, [*varied_messages(5), Message(body=b"")])
     options = SourceOptions.parse({"path": str(tmp_path), "includeBody": str(include_body)})
     span = OffsetRange(records[1].physical_offset, queue.files[0].end, queue.files[0])
     with pytest.raises(StopIteration):
@@ -378,7 +378,7 @@ def test_read_messages(include_body: bool, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("check_crc", "fails"), [("all", True), ("tail", False), ("none", False)])
 def test_read_messages_checks_bodies_on_request(check_crc: str, fails: bool, tmp_path: Path) -> None:
     """Only checkCrc=all reads every body's checksum."""
-    queue, records = write_log(tmp_path, [Message(body_crc=1)] * 2)
+    queue, records = load_log(tmp_path, [Message(body_crc=1)] * 2)
     options = SourceOptions.parse({"path": str(tmp_path), "checkCrc": check_crc})
     span = OffsetRange(0, 2 * records[0].msg_size, queue.files[0])
     rows = read_messages(span, options)

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 from conftest import BrokerStore
 from support.command_line import invoke
-from support.record_writer import CommitLogWriter, Message
+from support.record_writer import Message, write_log
 from support.spark_text import spark_text
 from typer.testing import Result
 
@@ -27,9 +27,7 @@ REPUT = f"{sys.executable} -m reput.streaming.cli.main"
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
     """A small store."""
-    with CommitLogWriter(tmp_path / "store" / "commitlog", 1024) as writer:
-        for _ in range(20):
-            writer.append(Message())
+    write_log(tmp_path / "store" / "commitlog", (Message() for _ in range(20)), 1024)
     return tmp_path / "store"
 
 

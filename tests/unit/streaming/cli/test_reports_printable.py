@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 from support.command_line import invoke
-from support.record_writer import CommitLogWriter, Message
+from support.record_writer import Message, write_log
 
 from reput.sinks.findings import Difference, Findings
 from reput.sinks.quarantine import QuarantinedRange
@@ -70,8 +70,11 @@ def test_quarantine_list(tmp_path: Path, options: list[str]) -> None:
 @pytest.mark.parametrize("output_format", ["table", "json"])
 def test_query(tmp_path: Path, output_format: str) -> None:
     """Tags, properties and the body; JSON has the same values."""
-    with CommitLogWriter(tmp_path / "store" / "commitlog", 4096) as writer:
-        writer.append(Message(topic="T", properties={"TAGS": HOSTILE}, body=HOSTILE.encode()))
+    write_log(
+        tmp_path / "store" / "commitlog",
+        [Message(topic="T", properties={"TAGS": HOSTILE}, body=HOSTILE.encode())],
+        4096,
+    )
     msg_id = "7F00000100002A9F" + "0" * 16
     given = ["query", "--store", str(tmp_path / "store"), "--msg-id", msg_id, "--format", output_format, "--body"]
     result = invoke(given)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.command_line import invoke
-from support.record_writer import CommitLogWriter, Message
+from support.record_writer import Message, write_log
 from typer.testing import Result
 
 
@@ -21,8 +21,7 @@ def file(tmp_path: Path) -> Path:
     """Sections of the brokers `a` and `b`, each with a small store."""
     sections = []
     for name in "ab":
-        with CommitLogWriter(tmp_path / name / "store" / "commitlog", 1024) as writer:
-            writer.append(Message())
+        write_log(tmp_path / name / "store" / "commitlog", [Message()], 1024)
         sections.append(
             f'[[broker]]\nbroker = "{name}"\nstore = "{tmp_path}/{name}/store"\noutput = "{tmp_path}/{name}/out"\n'
         )

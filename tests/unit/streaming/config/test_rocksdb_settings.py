@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.logs import varied_messages, write_log
+from support.logs import varied_messages
+from support.record_writer import write_log
 
 from reput.streaming.config.broker import light_queues_in_rocksdb, logic_needs, unseen_queues
 from reput.streaming.config.pipeline import PipelineConfig, load_config

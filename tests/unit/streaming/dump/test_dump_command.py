@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.command_line import invoke
-from support.record_writer import CommitLogWriter, Message
+from support.record_writer import CommitLogWriter, Message, write_log
 from typer.testing import Result
 from unit.streaming.cli.test_reports_printable import HOSTILE, is_harmless
 
@@ -112,9 +112,7 @@ def test_on_a_terminal(store: Path) -> None:
 
 def test_a_reader_that_goes(tmp_path: Path) -> None:
     """`head` closes the pipe before a thousand lines are written; nothing is said, and nothing has failed."""
-    with CommitLogWriter(tmp_path / "store" / "commitlog", 1 << 20) as writer:
-        for _ in range(4000):
-            writer.append(Message(body=b"x"))
+    write_log(tmp_path / "store" / "commitlog", (Message(body=b"x") for _ in range(4000)), 1 << 20)
     words = [*REPUT, "dump", "--store", str(tmp_path / "store"), "--json"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None

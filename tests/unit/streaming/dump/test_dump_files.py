@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import BrokerStore
-from support.logs import put_bytes, varied_messages, write_log
+from support.logs import load_log, put_bytes, varied_messages
 from unit.streaming.dump.dumps import file_dump
 
 from reput.sinks.formats.consume_queue import BATCH_ENTRY, ENTRY, PRE_BLANK, decorate
@@ -241,7 +241,7 @@ def test_empty_files(tmp_path: Path) -> None:
     """A crash leaves them."""
     for kind in ("consumequeue", "batchconsumequeue", "consumequeue_ext"):
         assert file_dump(queue_file(tmp_path, np.zeros(0, ENTRY), kind)).rows == []
-    write_log(tmp_path / "commitlog", varied_messages(3))
+    load_log(tmp_path / "commitlog", varied_messages(3))
     unused = tmp_path / "commitlog" / f"{4096:020d}"
     unused.write_bytes(bytes(4096))
     assert [row["verdict"] for row in file_dump(unused).rows] == ["EMPTY"]

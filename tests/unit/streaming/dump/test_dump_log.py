@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.logs import SHAPES, V6_STORE, put_bytes, varied_messages, write_log
+from support.logs import SHAPES, V6_STORE, load_log, put_bytes, varied_messages
 from support.record_writer import CommitLogWriter, Message, StoredRecord, write_store
 from unit.streaming.dump.dumps import Dumped, file_dump, log_dump
 
@@ -26,7 +26,7 @@ def config_of(store: Path, *options: str) -> PipelineConfig:
 @pytest.fixture
 def store(tmp_path: Path) -> tuple[Path, list[StoredRecord]]:
     """A log of 70 records in several segments, whose store times rise by 10 ms."""
-    _, records = write_log(tmp_path / "commitlog", varied_messages(70))
+    _, records = load_log(tmp_path / "commitlog", varied_messages(70))
     return tmp_path, records
 
 
@@ -82,7 +82,7 @@ def test_an_offset_inside_the_blank(store: tuple[Path, list[StoredRecord]]) -> N
 
 def test_under_dledger_either_offset_of_a_record_is_where_it_begins(tmp_path: Path) -> None:
     """That of its entry, and that which queues name."""
-    _, records = write_log(tmp_path / "dledger-n0" / "data", varied_messages(30), dledger=True)
+    _, records = load_log(tmp_path / "dledger-n0" / "data", varied_messages(30), dledger=True)
     offsets = [record.physical_offset for record in records]
     dledger = "enableDLegerCommitLog=true"
     for begin in (offsets[5], offsets[5] - 48):
@@ -158,7 +158,7 @@ def test_properties_and_bodies(tmp_path: Path) -> None:
         Message(body=packed, sys_flag=1),
         Message(body=b"no zlib", sys_flag=1),
     ]
-    write_log(tmp_path / "commitlog", messages)
+    load_log(tmp_path / "commitlog", messages)
     rows = dump(tmp_path, shown=Shown(properties=True, body="text", body_bytes_max=100)).rows
     assert [row["properties"] for row in rows] == [{"a": "1", "TAGS": "T"}, {}, {}]
     assert rows[1]["body"] == "ä" * 50
@@ -174,7 +174,7 @@ def test_properties_and_bodies(tmp_path: Path) -> None:
 
 def test_flags_and_versions_of_each_shape(tmp_path: Path) -> None:
     """By name; the version is the magic code's."""
-    write_log(tmp_path / "commitlog", SHAPES.values())
+    load_log(tmp_path / "commitlog", SHAPES.values())
     rows = dict(zip(SHAPES, dump(tmp_path).of("MESSAGE"), strict=True))
     assert rows["v6 both"]["flags"] == ["born_host_v6", "store_host_v6"]
     assert rows["v6 both"]["store_host"] == f"[{V6_STORE[0]}]:{V6_STORE[1]}"
@@ -213,7 +213,7 @@ def spoil(root: Path, record: StoredRecord, at: int, data: bytes) -> None:
 
 def test_a_body_with_a_wrong_checksum_is_shown_as_the_record_that_it_is(tmp_path: Path) -> None:
     """All but its body is there; without checksums nobody sees it."""
-    _, records = write_log(tmp_path / "commitlog", varied_messages(40))
+    _, records = load_log(tmp_path / "commitlog", varied_messages(40))
     record = next(each for each in records[15:] if len(each.message.body) > 50)
     spoil(tmp_path, record, record.msg_size // 2, b"\x01\x02\x03")
     assert (record.msg_size // 2) < 88 + 12 + len(record.message.body)
@@ -228,7 +228,7 @@ def test_a_body_with_a_wrong_checksum_is_shown_as_the_record_that_it_is(tmp_path
 
 def test_a_damaged_record_is_told_with_how_far_is_passed_over(tmp_path: Path) -> None:
     """As quarantine would leave it out, or as a broker's replay does; every byte is accounted for."""
-    _, records = write_log(tmp_path / "commitlog", varied_messages(40))
+    _, records = load_log(tmp_path / "commitlog", varied_messages(40))
     record, after = records[15:17]
     spoil(tmp_path, record, 4, b"\x00\x00\x00\x07")
     found = dump(tmp_path)
@@ -271,13 +271,13 @@ def test_an_empty_log(tmp_path: Path) -> None:
 
 def test_a_segment_without_its_name(tmp_path: Path) -> None:
     """Its first record says where it belongs; nothing does without one."""
-    write_log(tmp_path / "commitlog", varied_messages(40))
+    load_log(tmp_path / "commitlog", varied_messages(40))
     second = tmp_path / "commitlog" / f"{4096:020d}"
     copy = tmp_path / "copy.bin"
     copy.write_bytes(second.read_bytes())
     assert file_dump(copy).offsets() == file_dump(second).offsets()
     assert file_dump(copy).header["file_from_offset"] == 4096
-    _, framed = write_log(tmp_path / "dledger-n0" / "data", varied_messages(10), dledger=True)
+    _, framed = load_log(tmp_path / "dledger-n0" / "data", varied_messages(10), dledger=True)
     entries = tmp_path / "entries.bin"
     entries.write_bytes((tmp_path / "dledger-n0" / "data" / f"{0:020d}").read_bytes())
     found = file_dump(entries)
@@ -290,7 +290,7 @@ def test_store_times_that_no_calendar_has(tmp_path: Path) -> None:
     """They are numbers, and no time."""
     last = 253_402_300_799_999
     times = [-(2**63), -1, 0, last, last + 1, 2**63 - 1]
-    write_log(tmp_path / "commitlog", [replace(SHAPES["plain"], store_timestamp=time) for time in times])
+    load_log(tmp_path / "commitlog", [replace(SHAPES["plain"], store_timestamp=time) for time in times])
     rows = dump(tmp_path).rows
     assert [row["store_timestamp"] for row in rows] == times
     texts = ["1969-12-31T23:59:59.999Z", "1970-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z"]

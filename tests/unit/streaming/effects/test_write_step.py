@@ -8,8 +8,8 @@ import pytest
 from support.broker_stores import unpack
 from support.outputs import config_of
 from support.rebuild_runner import rebuild
-from support.record_writer import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, Message
-from support.sink_runner import SMALL, dispatch_store, write_log
+from support.record_writer import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, Message, write_log
+from support.sink_runner import SMALL, dispatch_store
 
 from reput.sinks.store_checkpoint import StoreCheckpoint
 from reput.streaming.config.pipeline import load_config

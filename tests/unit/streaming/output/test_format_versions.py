@@ -13,7 +13,7 @@ from rich.console import Console
 from support.command_line import invoke
 from support.outputs import config_of, messages_of
 from support.rebuild_runner import rebuild
-from support.record_writer import CommitLogWriter
+from support.record_writer import write_log
 
 from reput.source.errors import LaterFormatError, OutputError, ReputError
 from reput.streaming.output.paths import OutputPaths
@@ -72,9 +72,7 @@ CASES = [(command, file) for command, files in READ_BY.items() for file in files
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    with CommitLogWriter(tmp_path / "store" / "commitlog", 2000) as writer:
-        for message in messages_of(Random(1), 20):
-            writer.append(message)
+    write_log(tmp_path / "store" / "commitlog", messages_of(Random(1), 20), 2000)
     rebuild(config_of(tmp_path / "store"), tmp_path / "out")
     (tmp_path / "out" / "reput" / "status.json").write_text("{}")
     return tmp_path / "store"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.record_writer import CommitLogWriter, Message, StoredRecord
+from support.record_writer import CommitLogWriter, Message, StoredRecord, write_log
 
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
@@ -35,10 +35,10 @@ def test_the_end_moves_with_the_log(tmp_path: Path) -> None:
 
 def test_the_first_record_behind_an_offset(tmp_path: Path) -> None:
     """A query that ends there lacks that record first: behind a segment's blank it is the next segment's first."""
-    with CommitLogWriter(tmp_path / "commitlog", 1024) as writer:
-        for number in range(40):
-            writer.append(Message(store_timestamp=1_000_000 + 250 * number))
-    seen, records = watch(tmp_path), writer.records
+    records = write_log(
+        tmp_path / "commitlog", (Message(store_timestamp=1_000_000 + 250 * number) for number in range(40)), 1024
+    )
+    seen = watch(tmp_path)
     assert len({record.physical_offset // 1024 for record in records}) > 3
     for before, record in zip(records, records[1:], strict=False):
         assert seen.store_timestamp_at(end_of(before)) == seen.store_timestamp_at(record.physical_offset)
@@ -57,8 +57,7 @@ def test_a_record_that_is_held_back_is_no_lag(tmp_path: Path) -> None:
 
 def test_a_log_that_cannot_be_read_is_no_end(tmp_path: Path) -> None:
     """The queries say what is wrong; nothing that was seen before is taken for the end now."""
-    with CommitLogWriter(tmp_path / "commitlog", 4096) as writer:
-        writer.append(Message())
+    write_log(tmp_path / "commitlog", [Message()], 4096)
     seen = watch(tmp_path, "tailGuardMs=0")
     assert seen.look(0) is not None
     (tmp_path / "commitlog").rename(tmp_path / "gone")
@@ -67,10 +66,8 @@ def test_a_log_that_cannot_be_read_is_no_end(tmp_path: Path) -> None:
 
 def test_a_record_that_is_being_written_is_no_alarm(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Whoever looks every second meets some; what stands there for a while is told by the queries."""
-    with CommitLogWriter(tmp_path / "commitlog", 4096) as writer:
-        writer.append(Message())
-        writer.append(Message())
-    begin = writer.records[1].physical_offset
+    records = write_log(tmp_path / "commitlog", [Message(), Message()], 4096)
+    begin = records[1].physical_offset
     segment = next((tmp_path / "commitlog").iterdir())
     content = bytearray(segment.read_bytes())
     content[begin + 8 : begin + 12] = b"\1\2\3\4"  # the CRC of its body

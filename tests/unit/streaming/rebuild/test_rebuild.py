@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 from support.broker_stores import unpack
-from support.logs import end_of, put_bytes, write_log
+from support.logs import end_of, load_log, put_bytes
 from support.outputs import config_of, disordered, messages_of
 from support.rebuild_runner import LocalTasks, rebuild
-from support.record_writer import CommitLogWriter, Message, encode
+from support.record_writer import Message, encode, write_log
 from support.sink_runner import SMALL, LogBatches, dispatch_store, files_below, no_fsync, run_sinks
 from support.store_compare import differing_bytes
 
@@ -80,9 +80,7 @@ def test_bytes_are_those_of_tail(seed: int, tmp_path_factory: pytest.TempPathFac
     rng = Random(seed)
     root = tmp_path_factory.mktemp("rebuild")
     messages = disordered(rng, rng.randrange(1, 120))
-    with CommitLogWriter(root / "store" / "commitlog", 2000) as writer:
-        for message in messages:
-            writer.append(message)
+    write_log(root / "store" / "commitlog", messages, 2000)
     config = config_for(
         root / "store",
         f"rebuildMaxBytesPerPartition={rng.randrange(50, 3000)}",
@@ -163,7 +161,7 @@ def test_a_forged_record_in_a_body_is_read_as_a_body(tmp_path: Path) -> None:
 
 def test_a_damaged_record_stops_it(tmp_path: Path) -> None:
     """As `tail`: an error with file and offset; the output keeps what it had."""
-    queue, records = write_log(tmp_path / "store" / "commitlog", messages_of(Random(1), 60), 2000)
+    queue, records = load_log(tmp_path / "store" / "commitlog", messages_of(Random(1), 60), 2000)
     config = config_for(tmp_path / "store", "rebuildMaxBytesPerPartition=300")
     rebuild(config, tmp_path / "out")
     before = others(tmp_path / "out")
@@ -222,7 +220,7 @@ def rebuild_of_tail(config: PipelineConfig, output: Path, expected: Path) -> Non
 def test_one_topic_of_an_output_that_is_behind(store: Path, tmp_path: Path) -> None:
     """The topic's queues end where the others do, not where the log does."""
     config = config_for(store)
-    offsets = [record.physical_offset for record in write_log(tmp_path / "again", messages_of(Random(7), 90), 2000)[1]]
+    offsets = [record.physical_offset for record in write_log(tmp_path / "again", messages_of(Random(7), 90), 2000)]
     rebuild(config, tmp_path / "out", end=offsets[50])
     before = files_below(tmp_path / "out")
     shutil.rmtree(tmp_path / "out" / "consumequeue" / "A")
@@ -276,7 +274,7 @@ def test_topics_left_out(store: Path, tmp_path: Path) -> None:
 def test_a_part_of_the_log(store: Path, tmp_path: Path) -> None:
     """From a record to a record: the queues begin with pre-blank entries, and `tail` goes on at the end."""
     config = config_for(store)
-    records = write_log(tmp_path / "again", messages_of(Random(7), 90), 2000)[1]
+    records = write_log(tmp_path / "again", messages_of(Random(7), 90), 2000)
     start, end = records[20].physical_offset, records[60].physical_offset
     report = rebuild(config, tmp_path / "out", start=start, end=end)
     assert (report.start, report.end, report.messages) == (start, end, 40)
@@ -288,7 +286,7 @@ def test_a_part_of_the_log(store: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "option"), [("start", "--from"), ("end", "--to")])
 def test_a_place_inside_a_record_is_refused(store: Path, tmp_path: Path, name: str, option: str) -> None:
     """The message names the places before and behind it."""
-    records = write_log(tmp_path / "again", messages_of(Random(7), 90), 2000)[1]
+    records = write_log(tmp_path / "again", messages_of(Random(7), 90), 2000)
     first, second = records[20].physical_offset, records[21].physical_offset
     for offset in (first + 1, second - 1):
         with pytest.raises(OptionError, match=f"{option} {offset} is inside the record at {first};.* and at {second}$"):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from support.outputs import config_of
 from support.rebuild_runner import LocalTasks
-from support.record_writer import CommitLogWriter, Message
+from support.record_writer import CommitLogWriter, Message, write_log
 from support.sink_runner import SMALL
 
 from reput.sinks.anomalies import AnomalyCounts
@@ -163,9 +163,7 @@ def test_a_task_needs_little_memory(tmp_path: Path) -> None:
 
 def test_a_wave_that_cannot_be_written_ends_the_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An hour of reading is not spent on what nobody can write."""
-    with CommitLogWriter(tmp_path / "store" / "commitlog", 1 << 20) as writer:
-        for number in range(200):
-            writer.append(Message(queue_offset=number))
+    write_log(tmp_path / "store" / "commitlog", (Message(queue_offset=number) for number in range(200)), 1 << 20)
 
     def fail(*_: object) -> AnomalyCounts:
         raise OutputFullError("no room")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from support.record_writer import CommitLogWriter, Message
+from support.record_writer import Message, write_log
 
 from reput.source.log.log_reader import LogReader
 from reput.source.log.range_reader import cut_ranges
@@ -43,9 +43,7 @@ def effects(start: int, end: int, *, is_whole: bool = True) -> RangeEffects:
 
 def stretch(tmp_path: Path, results: list[RangeEffects]) -> tuple[StretchRead, ToldTasks, list[tuple[int, int]]]:
     """A stretch of a log of END bytes that is being read, and the ranges that it has handed on."""
-    with CommitLogWriter(tmp_path / "commitlog", 1 << 20) as writer:
-        for _ in range(END // 200):
-            writer.append(Message(body=b"x" * 100))
+    write_log(tmp_path / "commitlog", (Message(body=b"x" * 100) for _ in range(END // 200)), 1 << 20)
     reader = LogReader(SourceOptions.parse({"path": str(tmp_path / "commitlog"), "tailGuardMs": "0"}))
     end = reader.settled_end(0)
     cuts = cut_ranges(reader.queue(), 0, end, -(-end // len(results)), end)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.live_log import Clock
 from support.logs import put_bytes, varied_messages
-from support.record_writer import CommitLogWriter, Message
+from support.record_writer import CommitLogWriter, Message, write_log
 
 from reput.source.errors import CommitLogRewoundError, SinkError, TransientError
 from reput.source.log.log_reader import LogReader
@@ -28,10 +28,8 @@ def continuity(log: Path, *, fail: bool) -> LogContinuity:
 @pytest.fixture
 def offsets(tmp_path: Path) -> list[int]:
     """Where the records begin of a log of several segments."""
-    with CommitLogWriter(tmp_path, SIZE) as writer:
-        for message in varied_messages(80):
-            writer.append(message)
-    return [record.physical_offset for record in writer.records]
+    records = write_log(tmp_path, varied_messages(80), SIZE)
+    return [record.physical_offset for record in records]
 
 
 @pytest.mark.parametrize("fail", [True, False])

@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 from support.outputs import config_of
 from support.rebuild_runner import rebuild
-from support.record_writer import Message
-from support.sink_runner import SMALL, write_log
+from support.record_writer import Message, write_log
+from support.sink_runner import SMALL
 from support.store_compare import differing_bytes
 
 from reput.sinks.files.durable_file import DurableFiles

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.logs import varied_messages
-from support.record_writer import CommitLogWriter
+from support.record_writer import write_log
 
 from reput.source.data_source import OFFSET_VERSION
 from reput.source.log.log_reader import LogReader
@@ -21,10 +21,8 @@ SIZE = 4096
 @pytest.fixture
 def offsets(tmp_path: Path) -> list[int]:
     """Where the records begin of a log of several segments."""
-    with CommitLogWriter(tmp_path / "commitlog", SIZE) as writer:
-        for message in varied_messages(80):
-            writer.append(message)
-    return [record.physical_offset for record in writer.records]
+    records = write_log(tmp_path / "commitlog", varied_messages(80), SIZE)
+    return [record.physical_offset for record in records]
 
 
 def small_batches(root: Path, *ends: int, fail: bool = True, version: int = OFFSET_VERSION) -> SmallBatches:

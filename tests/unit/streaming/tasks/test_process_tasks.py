@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.record_writer import CommitLogWriter, Message
+from support.record_writer import Message, write_log
 
 from reput.source.errors import CorruptRecordError, TransientError
 from reput.streaming.tasks.tasks import ProcessTasks
@@ -216,8 +216,7 @@ main()
 
 def test_a_command_forks_while_it_has_a_single_thread(tmp_path: Path) -> None:
     """Later versions of Python warn of anything else: a lock that another thread holds stays locked in the fork."""
-    with CommitLogWriter(tmp_path / "store" / "commitlog", 4096) as writer:
-        writer.append(Message())
+    write_log(tmp_path / "store" / "commitlog", [Message()], 4096)
     known = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
     words = ["rebuild", "--store", str(tmp_path / "store"), "--output", str(tmp_path / "out"), "--master", "local[2]"]
     words += ["-o", "rebuildMaxBytesPerPartition=50"]  # less than the log: else one process does it all

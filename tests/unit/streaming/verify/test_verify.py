@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from conftest import BrokerStore
 from support.outputs import SETTINGS, Output, config_of, messages_of, overwrite, unit
-from support.record_writer import CommitLogWriter, Message
+from support.record_writer import Message, write_log
 from support.sink_runner import dispatch_store, no_fsync
 
 from reput.sinks.findings import FIRST_MAX, Difference
@@ -124,9 +124,7 @@ def test_records_out_of_order(seed: int, tmp_path: Path) -> None:
         for message in messages_of(rng, 60)
     ]
     store = tmp_path / "store"
-    with CommitLogWriter(store / "commitlog", 2000) as writer:
-        for message in messages:
-            writer.append(message)
+    write_log(store / "commitlog", messages, 2000)
     with no_fsync():
         dispatch_store(config_of(store), tmp_path / "out")
     sections = verify(config_of(store), tmp_path / "out")
@@ -274,9 +272,7 @@ def test_a_file_of_another_size(size: int, output: Output, sound: Output) -> Non
 def test_a_wrong_pre_blank(at: int, tmp_path: Path) -> None:
     """A queue that begins in the middle of its first file."""
     store = tmp_path / "store"
-    with CommitLogWriter(store / "commitlog", 2000) as writer:
-        for number in range(4):
-            writer.append(Message(queue_offset=3 + number))
+    write_log(store / "commitlog", (Message(queue_offset=3 + number) for number in range(4)), 2000)
     with no_fsync():
         dispatch_store(config_of(store), tmp_path / "out")
     assert found_in(verify(config_of(store), tmp_path / "out")) == {}

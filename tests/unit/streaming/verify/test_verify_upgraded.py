@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from support.outputs import SETTINGS, config_of
-from support.record_writer import Message
-from support.sink_runner import LogBatches, no_fsync, write_log
+from support.record_writer import Message, write_log
+from support.sink_runner import LogBatches, no_fsync
 
 from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.sinks.files.durable_file import DurableFiles
