@@ -211,3 +211,19 @@ def test_lists_whose_elements_are_a_slice() -> None:
     lists = pa.ListArray.from_arrays(pa.array([0, 2, 2, 6], pa.int32()), elements, type=LIST)
     batch = pa.RecordBatch.from_arrays([lists], schema=schema)
     assert pq.read_table(pa.BufferReader(ours([batch], schema))).equals(pa.Table.from_batches([batch]))
+
+
+def test_memory_that_holds_other_texts_in_the_next_row_group() -> None:
+    schema = pa.schema([("id", pa.string()), ("again", pa.string())])
+    memory = np.frombuffer(b"cdecdf", np.uint8).copy()
+    ends = np.array([0, 3, 6], np.int32)
+    texts = pa.Array.from_buffers(pa.string(), 2, [None, pa.py_buffer(ends), pa.py_buffer(memory)])
+    file = ParquetFile(schema, by_prefix=["id", "again"], with_bounds=["id", "again"])
+    for group in (b"cdecdf", b"bbbaaa"):
+        memory[:] = np.frombuffer(group, np.uint8)
+        file.write(pa.RecordBatch.from_arrays([texts, texts], schema=schema))
+    found = pq.ParquetFile(pa.BufferReader(file.finish()))
+    rows = found.read().to_pydict()
+    assert rows["id"] == rows["again"] == ["cde", "cdf", "bbb", "aaa"]
+    bounds = found.metadata.row_group(1).column(0).statistics
+    assert (bounds.min, bounds.max) == ("aaa", "bbb")
