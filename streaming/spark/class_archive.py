@@ -138,8 +138,11 @@ class SparkClasses:
             return {}
         settings = {"spark.driver.extraClassPath": os.pathsep.join(map(str, jars))}
         if self.archive.exists():
-            # Without these options, a JVM that refuses an archive reports it on standard output.
-            options = f"-XX:SharedArchiveFile={self.archive} -Xlog:disable -Xlog:all=warning:stderr"
+            # Without -Xlog, a JVM that refuses an archive reports it on standard output. ArchiveRelocationMode has it
+            # map the archive at the archive's own addresses. Elsewhere, as Java 17.0.15 does by default, it changes
+            # each address first: that takes 0.2 s of a start, and 90 MB that two JVMs do not share.
+            quiet, mapped = "-Xlog:disable -Xlog:all=warning:stderr", "-XX:ArchiveRelocationMode=0"
+            options = f"-XX:SharedArchiveFile={self.archive} {quiet} -XX:+UnlockDiagnosticVMOptions {mapped}"
             settings["spark.driver.extraJavaOptions"] = options
         return settings
 
