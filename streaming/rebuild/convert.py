@@ -106,6 +106,8 @@ class Conversion:
         ------
         StoreLockedError
             A broker or reput runs on the store.
+        ForeignSettingsError
+            The settings are not those of the store's files.
         OutputError
             The broker stopped uncleanly, or the store has queues of both kinds, or something that would be lost.
         SinkError, StoreError
@@ -122,6 +124,7 @@ class Conversion:
             if [kind for kind, found in is_there.items() if found] == [self._to]:
                 return Converted(self._to, 0, 0)
             self._check(in_files=in_files, database=database)
+            check_fits_files(self._config, self._store)
             self._files.remove_tree(*REBUILD_ROOT)
             made = DurableFiles(self._root, whole=True)
             cleanup.callback(made.close)
@@ -176,7 +179,6 @@ class Conversion:
     # --- files to RocksDB -----------------------------------------------------------------------------------------
 
     def _to_rocksdb(self, made: DurableFiles) -> Converted:
-        check_fits_files(self._config, self._store, replaces=False)
         folder = self._config.rocksdb_folder or CONSUME_QUEUE
         size = rounded_file_size(self._config.queue.mapped_file_size_consume_queue)
         readers = load_queues(self._store, KIND, size)

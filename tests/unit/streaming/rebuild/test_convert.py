@@ -124,3 +124,21 @@ def test_queues_without_files_of_a_store(tmp_path: Path) -> None:
     shutil.rmtree(home / "store" / FOLDER)
     code, said = queues(home, "rocksdb")
     assert (code != 0, "has no queues" in said) == (True, True)
+
+
+def test_a_forgotten_broker_conf(tmp_path: Path) -> None:
+    """Files of a size that the broker does not have would be made."""
+    home = unpack("v5-rocksdb", tmp_path)
+    before = files_below(home / "store")
+    done = invoke(["queues", "--store", str(home / "store"), "--to", "files"])
+    assert done.exit_code == 2
+    assert "give the --broker-conf that the broker is started with" in done.output
+    assert files_below(home / "store") == before
+
+
+def test_a_broker_conf_that_still_names_rocksdb(tmp_path: Path) -> None:
+    home = unpack("v5-rocksdb", tmp_path)
+    assert queues(home, "files")[0] == 0
+    done = invoke(["verify", "--store", str(home / "store"), "--broker-conf", str(home / "broker.conf")])
+    assert done.exit_code != 0
+    assert "consumequeue has no RocksDB database; if the broker keeps its queues in files" in done.output
