@@ -132,7 +132,7 @@ def test_a_forgotten_broker_conf(tmp_path: Path) -> None:
     before = files_below(home / "store")
     done = invoke(["queues", "--store", str(home / "store"), "--to", "files"])
     assert done.exit_code == 2
-    assert "give the --broker-conf that the broker is started with" in done.output
+    assert f"give --broker-conf {home / 'broker.conf'}" in done.output
     assert files_below(home / "store") == before
 
 
