@@ -239,6 +239,11 @@ RELEASES: tuple[Version, ...] = (V4, V5)
 _MASTER_ID = 0
 _SLAVE = "SLAVE"
 _ROCKSDB_QUEUES = "defaultrocksdb"
+_VERIFY = "reput verify compares queues and index with the log"
+_SWITCHED = (
+    "the queues are in files: 'reput queues --to rocksdb' moves them first; a broker that is only switched makes "
+    "queues of its last ten segments, without the first message of the log"
+)
 # With these a broker of 5.x starts in other ways, which are not followed.
 _OTHER_STARTS = (
     "duplicationEnable",
@@ -362,7 +367,9 @@ def _check_known(config: PipelineConfig, broker: BrokerConf, needs: LogicNeeds, 
     elif is_v5 and (name := next((name for name in _OTHER_STARTS if broker.switch(name)), None)):
         what = f"{name}=true"
     if what is not None:
-        raise not_known(V5 if is_v5 else V4, what, config.store)
+        is_switched = bool(broker.without_queue_files()) and has_queue_files(config.store)
+        advice = _SWITCHED if is_switched and rocksdb_queues(config.store) is None else _VERIFY
+        raise not_known(V5 if is_v5 else V4, what, config.store, advice)
 
 
 def _has_rocksdb_alone(config: PipelineConfig, *, is_v5: bool) -> bool:
@@ -372,11 +379,11 @@ def _has_rocksdb_alone(config: PipelineConfig, *, is_v5: bool) -> bool:
     return not queues_in_both(config, V5 if is_v5 else V4)
 
 
-def not_known(version: Version, what: str, store: Path) -> OptionError:
+def not_known(version: Version, what: str, store: Path, advice: str = _VERIFY) -> OptionError:
     """The error for what a broker does in another way than is known here."""
     return OptionError(
         f"reput doctor does not know what {version_text(version)} does at its start with {what}",
-        advice="reput verify compares queues and index with the log",
+        advice=advice,
         file=store,
     )
 

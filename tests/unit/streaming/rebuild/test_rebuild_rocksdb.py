@@ -214,3 +214,12 @@ def test_tail_refuses_queues_in_rocksdb(alone: Path) -> None:
     assert code == 2
     assert "this broker keeps its queues in RocksDB, not in the ConsumeQueue files that reput writes" in said
     assert not (alone / "out" / "consumequeue").exists()
+
+
+def test_doctor_on_a_switched_store_type(tmp_path: Path) -> None:
+    """Queues are in files, and broker.conf has ``storeType=defaultRocksDB``: that start loses queues."""
+    home = unpack("golden-a", tmp_path)
+    set_to(home, "\nstoreType=defaultRocksDB\n")
+    code, said = reput("doctor", home, "--release", "5.5.0")
+    assert code == 2
+    assert "'reput queues --to rocksdb' moves them first" in said
