@@ -1,12 +1,16 @@
-"""`reput queues`, stopped before any call that changes the disk: the store always has one whole set of queues."""
+"""`reput queues`, and a rebuild in RocksDB, stopped before any call that changes the disk.
+
+The store always has one whole set of queues.
+"""
 
 from __future__ import annotations
 
 import itertools
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -14,6 +18,7 @@ from unittest import mock
 import pytest
 from faults.fault_files import Stopped
 from support.broker_stores import unpack
+from support.rebuild_runner import rebuild
 from support.sink_runner import files_below, no_fsync
 
 from reput.sinks.files import durable_file
@@ -72,15 +77,11 @@ def convert(home: Path, to: str) -> None:
         Conversion(config, to).run()
 
 
-@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("to", [FILES, ROCKSDB])
-def test_stopped_at_calls(to: str, step: int, tmp_path: Path) -> None:
-    start = unpack("golden-b", tmp_path)
-    if to == FILES:
-        convert(start, ROCKSDB)
-    old, home = queues_of(start / "store"), tmp_path / "home"
+def stop_at_calls(start: Path, home: Path, run: Callable[[Path], object], step: int) -> int:
+    """Run on a copy of `start` in `home`, stopped at every `step`-th call; returns how many calls there were."""
+    old = queues_of(start / "store")
     shutil.copytree(start, home)
-    convert(home, to)
+    run(home)
     new = queues_of(home / "store")
     assert new != old
     for number in itertools.count(1, step):
@@ -89,12 +90,11 @@ def test_stopped_at_calls(to: str, step: int, tmp_path: Path) -> None:
         store = home / "store"
         try:
             with stopped_at(number):
-                convert(home, to)
+                run(home)
             lived = True
         except Stopped:
             lived = False
-        has_note = (store / "reput" / "rebuild" / "swap.json").exists()
-        if has_note:
+        if (store / "reput" / "rebuild" / "swap.json").exists():
             assert (store / "abort").exists(), "a broker would take a part of the queues for all"
             shutil.copytree(store, home / "taken")
             files = DurableFiles(home / "taken")
@@ -103,10 +103,33 @@ def test_stopped_at_calls(to: str, step: int, tmp_path: Path) -> None:
             assert queues_of(home / "taken") == new
         else:
             assert queues_of(store) in (old, new)
-        convert(home, to)
+        run(home)
         assert queues_of(store) == new
-        assert not (store / "abort").exists()
         assert not (store / "reput" / "rebuild").exists()
         if lived:
-            break
-    assert number > 15
+            return number
+    raise AssertionError
+
+
+@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("to", [FILES, ROCKSDB])
+def test_stopped_at_calls(to: str, step: int, tmp_path: Path) -> None:
+    start = unpack("golden-b", tmp_path)
+    if to == FILES:
+        convert(start, ROCKSDB)
+    assert stop_at_calls(start, tmp_path / "home", partial(convert, to=to), step) > 15
+    assert not (tmp_path / "home" / "store" / "abort").exists()
+
+
+def make_again(home: Path, *exclude: str) -> None:
+    config = load_config(home / "store", broker_conf=home / "broker.conf", knows_rocksdb=True)
+    with no_fsync():
+        rebuild(config, home / "store", only="consumequeue", exclude=exclude)
+
+
+@pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_rebuild_stopped_at_calls(step: int, tmp_path: Path) -> None:
+    """A database that lacks a topic is replaced by one that has it."""
+    start = unpack("v5-rocksdb", tmp_path)
+    make_again(start, "PlainKp")
+    assert stop_at_calls(start, tmp_path / "home", make_again, step) > 20
