@@ -8,7 +8,7 @@ import pytest
 from support.logs import varied_messages
 from support.record_writer import write_log
 
-from reput.streaming.config.broker import light_queues_in_rocksdb, logic_needs, unseen_queues
+from reput.streaming.config.broker import light_queues_in_rocksdb, logic_needs, rocksdb_needs, unseen_queues
 from reput.streaming.config.pipeline import PipelineConfig, load_config
 
 LIGHT = "enableMultiDispatch=true\nenableLmq=true\n"
@@ -72,3 +72,23 @@ def test_what_is_not_seen_is_said(tmp_path: Path) -> None:
 def test_whether_there_are_index_files(conf: str, overrides: tuple[str, ...], has_files: bool, tmp_path: Path) -> None:
     """``CommitLogDispatcherBuildIndex`` asks both settings; the command line is stronger."""
     assert config_of(tmp_path, conf, *overrides).index.message_index_enable is has_files
+
+
+@pytest.mark.parametrize(
+    ("topic", "names", "expected"),
+    [
+        ("T", "%LMQ%a,other", [(b"%LMQ%a", 0, 5), (b"other", 3, 6)]),
+        ("T", "a/b,%LMQ%a/b", [(b"a/b", 3, 5), (b"%LMQ%a/b", 0, 6)]),
+        ("%DLQ%g", "%LMQ%a,%LMQ%b", []),
+        ("%RETRY%g", "%LMQ%a,%LMQ%b", []),
+        ("T", "%LMQ%a", []),
+    ],
+)
+def test_further_queues_in_rocksdb(
+    tmp_path: Path, topic: str, names: str, expected: list[tuple[bytes, int, int]]
+) -> None:
+    """``RocksDBConsumeQueueStore#dispatchLMQ`` takes any name, needs enableLmq alone, and passes over dead letters."""
+    needs = rocksdb_needs(config_of(tmp_path, "enableLmq=true\n"))
+    assert needs.multi_dispatch is not None
+    assert needs.multi_dispatch.queues(topic, 3, names, "5,6", 0) == expected
+    assert rocksdb_needs(config_of(tmp_path, "enableMultiDispatch=true\n")).multi_dispatch is None

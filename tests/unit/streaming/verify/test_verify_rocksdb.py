@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ from rocksdict import Options, Rdict
 from support.broker_stores import unpack
 from support.sink_runner import files_below
 
-from reput.source.errors import StoreError
+from reput.source.errors import SinkError, StoreError
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.tasks.tasks import SerialTasks
 from reput.streaming.verify.store_verification import StoreSection, StoreVerification
@@ -113,6 +114,12 @@ def test_what_was_not_dispatched_is_a_note(home: Path) -> None:
     section = verify(home)["rocksdb"]
     assert section.findings.notes["not_dispatched_yet"] == 145_758
     assert "entry_missing" not in section.findings.counts
+
+
+def test_the_database_is_missing(home: Path) -> None:
+    shutil.rmtree(home / "store" / "consumequeue")
+    with pytest.raises(SinkError, match=r"no RocksDB database of queues in .*; 'reput rebuild' with the same"):
+        verify(home)
 
 
 def test_the_database_cannot_be_read(home: Path) -> None:
