@@ -20,6 +20,8 @@ BENCH = PYTHONPATH=tests $(BIN)/python -m benchmarks
 BREAK ?= --release 4.9.3 --events 100 --seed 1
 # Arguments of `make soak`: --release, --rate, --minutes.
 SOAK ?=
+# Arguments of `make consumption`: --minutes, --rate.
+CONSUMPTION ?=
 # Arguments of `make pythons`: interpreters or versions; all that are supported and found without any.
 PYTHONS ?=
 # Arguments of `make canary`: packages, RocketMQ, --rocketmq VERSION, --no-tests; all and the newest without any.
@@ -29,7 +31,7 @@ CANARY ?=
 DIST ?= dist
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast break pythons canary deploy-check install-check docs lint format clean bench bench-all bench-scale bench-latency bench-brokers soak soak-lag soak-metrics-cost dist
+.PHONY: help demo test test-fast break consumption pythons canary deploy-check install-check docs lint format clean bench bench-all bench-scale bench-latency bench-brokers soak soak-lag soak-metrics-cost dist
 
 ##@ Use
 demo: $(PREPARED)  ## tail a real broker's store, compare every file with the broker's, ask the table
@@ -44,6 +46,9 @@ test-fast: $(READY)  ## the tests without Spark and without a broker: a few minu
 
 break: $(PREPARED)  ## a live broker and its tail, broken 100 times: an hour; BREAK="--release 5.5.0 --seed 2"
 	PYTHONPATH=tests $(BIN)/python -m faults.live_break --work .work/break $(BREAK)
+
+consumption: $(PREPARED)  ## 20 consumer groups of two live brokers, and what ask consumed says of each message: half an hour; CONSUMPTION="--minutes 2"
+	$(IN_MEMORY) PYTHONPATH=tests $(BIN)/python -m broker.consumption_run --work .work/consumption $(CONSUMPTION)
 
 pythons: $(READY)  ## fast tests and main commands under Python 3.10 to 3.13: half an hour; PYTHONS="3.12 3.13"
 	$(IN_MEMORY) PYTHONPATH=tests $(BIN)/python tests/pythons.py $(PYTHONS)

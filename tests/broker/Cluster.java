@@ -1,8 +1,10 @@
+import java.lang.reflect.Method;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
 import java.util.Map;
 import org.apache.rocketmq.client.ClientConfig;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.common.TopicConfig;
@@ -92,6 +94,32 @@ final class Cluster {
         } catch (MQClientException e) {
             // What a topic without a route answers; the caller asks again and gives up in time.
             return new ArrayList<>();
+        }
+    }
+
+    /** Has the broker serve the group by POP; by names, so that this compiles against 4.9.3. */
+    void popMode(DefaultMQPushConsumer consumer, String group, String topic) throws Exception {
+        DefaultMQPushConsumer.class.getMethod("setClientRebalance", boolean.class).invoke(consumer, false);
+        Class<?> mode = Class.forName("org.apache.rocketmq.common.message.MessageRequestMode");
+        DefaultMQAdminExt admin = configure(new DefaultMQAdminExt());
+        admin.start();
+        try {
+            for (var broker : admin.examineBrokerClusterInfo().getBrokerAddrTable().values()) {
+                DefaultMQAdminExt.class
+                    .getMethod("setMessageRequestMode", String.class, String.class, String.class, mode, int.class, long.class)
+                    .invoke(admin, broker.getBrokerAddrs().get(0L), topic, group, mode.getField("POP").get(null), 8, 5000L);
+            }
+        } finally {
+            admin.shutdown();
+        }
+    }
+
+    /** Has each consumer of the group get all messages; by names, because 4.9.3 and 5.x have the type in other packages. */
+    static void broadcasting(DefaultMQPushConsumer consumer) throws Exception {
+        for (Method method : DefaultMQPushConsumer.class.getMethods()) {
+            if (method.getName().equals("setMessageModel")) {
+                method.invoke(consumer, method.getParameterTypes()[0].getField("BROADCASTING").get(null));
+            }
         }
     }
 }

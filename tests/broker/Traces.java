@@ -16,7 +16,6 @@ import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.remoting.RPCHook;
-import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /**
  * The subcommand "traces": messages with the keys {@code KEY-0} to {@code KEY-3} and one without keys, sent and consumed by clients that
@@ -144,7 +143,7 @@ final class Traces {
         consumer.setSuspendCurrentQueueTimeMillis(1000);
         consumer.subscribe(topic.name, "*");
         if (byPop) {
-            popMode(consumer, group);
+            cluster.popMode(consumer, group, topic.name);
         }
         if (orderly) {
             consumer.registerMessageListener((MessageListenerOrderly) (messages, context) ->
@@ -157,23 +156,6 @@ final class Traces {
         }
         consumer.start();
         consumers.add(consumer);
-    }
-
-    /** Has the broker serve the group by POP; by names, so that this compiles against 4.9.3. */
-    private void popMode(DefaultMQPushConsumer consumer, String group) throws Exception {
-        DefaultMQPushConsumer.class.getMethod("setClientRebalance", boolean.class).invoke(consumer, false);
-        Class<?> mode = Class.forName("org.apache.rocketmq.common.message.MessageRequestMode");
-        DefaultMQAdminExt admin = cluster.configure(new DefaultMQAdminExt());
-        admin.start();
-        try {
-            for (var broker : admin.examineBrokerClusterInfo().getBrokerAddrTable().values()) {
-                DefaultMQAdminExt.class
-                    .getMethod("setMessageRequestMode", String.class, String.class, String.class, mode, int.class, long.class)
-                    .invoke(admin, broker.getBrokerAddrs().get(0L), topic.name, group, mode.getField("POP").get(null), 8, 5000L);
-            }
-        } finally {
-            admin.shutdown();
-        }
     }
 
     private boolean handle(String group, MessageExt message) {

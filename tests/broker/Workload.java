@@ -25,7 +25,7 @@ public final class Workload {
 
     private static Map<String, Object> run(String[] args) throws Exception {
         if (args.length == 0) {
-            throw new IllegalArgumentException("subcommands: send transactions delay consume query retry subscribe raw audit traces");
+            throw new IllegalArgumentException("subcommands: send transactions delay consume query retry subscribe raw audit groups traces");
         }
         Arguments arguments = new Arguments(args, 1);
         Cluster cluster = new Cluster(arguments);
@@ -48,6 +48,8 @@ public final class Workload {
                 return new RawSender(cluster, arguments).run();
             case "audit":
                 return new Audit(cluster, arguments).run();
+            case "groups":
+                return new Groups(cluster, arguments).run();
             case "traces":
                 return new Traces(cluster, arguments).run();
             default:

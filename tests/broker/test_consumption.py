@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 from support.command_line import invoke
+from support.proof_counts import Proof
 
-from broker import remoting
+from broker import consumption_run, remoting
 from broker.rocketmq import RocketMQ
 from broker.server import Broker
 from reput.sinks.files.durable_file import DurableFiles
@@ -93,3 +94,13 @@ def test_each_interval_holds_the_moment_and_the_offsets_start_a_broker(
         written.rename(config / "consumerOffset.json")
         with broker:
             assert remoting.consumer_offset(broker.port, GROUP, TOPIC, 0) == watched.moments[-1][0]
+
+
+@pytest.mark.slow
+def test_each_answer_holds_the_moment_that_the_consumer_wrote_down(tmp_path: Path, proof: Proof) -> None:
+    """The short form of `make consumption`: 20 groups of two brokers, which are killed, as is the tail."""
+    counts = consumption_run.run(tmp_path, 120, 8)
+    assert counts["wrong"] == 0, (tmp_path / "wrong.json").read_text()
+    kinds = "passed", "reset back over it", "skipped by a reset", "waits", "offset removed"
+    assert min(counts[kind] for kind in (*kinds, "consumed (trace)", "acknowledged (pop)")) > 0, counts
+    proof("answers about live consumer groups", sum(counts[kind] for kind in kinds))

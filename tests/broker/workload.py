@@ -29,7 +29,7 @@ class Workload:
         The release whose client is used; it need not be that of the broker.
     command
         ``send``, ``transactions``, ``delay``, ``retry``, ``subscribe``, ``raw``, ``consume``, ``query``,
-        ``audit`` or ``traces``; `Workload.java` names the class of each, which documents the arguments.
+        ``audit``, ``groups`` or ``traces``; `Workload.java` names the class of each, which documents the arguments.
     name_server
         Address of the name server.
     arguments

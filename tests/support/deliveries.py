@@ -22,7 +22,7 @@ def ask_consumed(table: Path, key: str, *words: str) -> list[Row]:
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
-def _ms(text: str) -> int:
+def moment_ms(text: str) -> int:
     moment = datetime.fromisoformat(text).replace(tzinfo=timezone.utc)
     return round(moment.timestamp() * 1000)
 
@@ -56,8 +56,8 @@ def _check_traces(deliveries: list[Row], told: list[Row]) -> None:
     assert len(deliveries) == len(given) == len(ended)
     for delivery, begin, end in zip(deliveries, given, ended, strict=True):
         assert begin["precision_ms"] == end["precision_ms"] == 0
-        assert _ms(begin["passed_after"]) <= delivery["began_ms"]
-        assert _ms(end["passed_before"]) >= delivery["ended_ms"]
+        assert moment_ms(begin["passed_after"]) <= delivery["began_ms"]
+        assert moment_ms(end["passed_before"]) >= delivery["ended_ms"]
         assert end["state"] == ("consumed" if delivery["success"] else "failed")
         assert end["physical_offset"] == begin["physical_offset"]
 
@@ -67,7 +67,7 @@ def _check_pops(deliveries: list[Row], told: list[Row]) -> None:
     ended = sorted((row for row in told if row["state"] != "given"), key=lambda row: str(row["passed_after"]))
     assert len(deliveries) == len(given) == len(ended)
     for delivery, begin, end in zip(deliveries, given, ended, strict=True):
-        assert _ms(begin["passed_before"]) <= delivery["began_ms"]
-        assert _ms(end["passed_before"]) >= delivery["ended_ms"]
+        assert moment_ms(begin["passed_before"]) <= delivery["began_ms"]
+        assert moment_ms(end["passed_before"]) >= delivery["ended_ms"]
         assert end["state"] == ("acknowledged" if delivery["success"] else "postponed")
         assert end["reconsume_times"] == begin["reconsume_times"] == delivery["reconsume_times"]
