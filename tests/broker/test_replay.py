@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from conftest import BrokerStore
 from support.broker_table import make_table, messages_of
-from support.command_line import invoke
+from support.command_line import run_reput
 from support.paths import ROOT
 
 from broker.rocketmq import RocketMQ
@@ -50,8 +50,7 @@ def dead_letters(store: BrokerStore, work: Path) -> tuple[list[dict[str, Any]], 
     make_table(store, work / "table")
     words = ["--table", work / "table", "--store", store.root, "--broker-conf", store.broker_conf, "--format", "json"]
     words += ["--group", GROUP, "--plan", "--bodies", work / "dead.jsonl"]
-    result = invoke(["ask", "dead-letters", *map(str, words)])
-    assert result.exit_code == 0, result.output
+    result = run_reput(["ask", "dead-letters", *map(str, words)])
     lines = (work / "dead.jsonl").read_text(encoding="utf-8").splitlines()
     return list(map(json.loads, result.stdout.splitlines())), list(map(json.loads, lines))
 

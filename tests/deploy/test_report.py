@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.browser import ask
-from support.command_line import invoke
+from support.command_line import run_reput
 from support.report_page import ReportPage
 from support.report_tables import hostile_table
 
@@ -79,8 +79,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     for topics in TOPICS:
         table, page = hostile_table(root / f"table-{topics}", topics), root / "pages" / f"report-{topics}.html"
         page.parent.mkdir(exist_ok=True)
-        done = invoke(["report", "--table", str(table), "--html", str(page)])
-        assert done.exit_code == 0, done.output
+        run_reput(["report", "--table", str(table), "--html", str(page)])
         made[topics] = page
     return made
 

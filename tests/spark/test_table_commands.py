@@ -12,7 +12,7 @@ import deltalake
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
-from support.command_line import invoke
+from support.command_line import run_reput
 from support.kept_table import KeptTable
 
 from reput.sinks.table import cleaning
@@ -41,8 +41,7 @@ def both(spark: SparkSession, tmp_path: Path) -> list[KeptTable]:
 
 
 def run(*words: str) -> str:
-    result = invoke(["table", *words])
-    assert result.exit_code == 0, result.stderr
+    result = run_reput(["table", *words])
     return result.stdout
 
 

@@ -18,7 +18,7 @@ import pytest
 from faults.fault_files import Stopped
 from pyspark.sql import SparkSession
 from spark.test_upkeep_crashes import copy_of, counting
-from support.command_line import invoke
+from support.command_line import invoke, run_reput
 from support.kept_table import KeptTable
 from support.proof_counts import Proof
 from support.record_writer import Message
@@ -310,8 +310,7 @@ def test_the_command(kept: KeptTable) -> None:
     """Without --yes nothing is changed, and Spark is not asked."""
     before = {path: path.stat().st_mtime_ns for path in kept.path.rglob("*")}
     words = ["table", "forget", "--table", str(kept.path), "--key", KEY]
-    result = invoke(words)
-    assert result.exit_code == 0, result.stderr
+    result = run_reput(words)
     assert "3 rows in 1 file of the present version" in result.stdout
     assert "no older version of the table can be read" in result.stdout
     told = json.loads(invoke([*words, "--json"]).stdout)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from support.command_line import invoke
+from support.command_line import invoke, run_reput
 from support.paths import ROOT
 
 from reput.sinks.formats.consume_queue import ENTRY, is_pre_blank, is_written
@@ -69,8 +69,7 @@ def lost_and_moved(before: set[Entry], after: set[Entry]) -> tuple[set[Entry], s
 
 def _run(command: str, *, in_shell: bool) -> None:
     if command.startswith("reput ") and not in_shell:
-        result = invoke(shlex.split(command)[1:])
-        assert result.exit_code == 0, f"{command}\n{result.output}"
+        run_reput(shlex.split(command)[1:])
         return
     path = f"{ROOT / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}"
     shell = subprocess.run(

@@ -24,6 +24,13 @@ def invoke(words: Sequence[str], standard_input: str | None = None) -> typer.tes
         return typer.testing.CliRunner().invoke(application(), words, input=standard_input)
 
 
+def run_reput(words: Sequence[str], code: int = 0) -> typer.testing.Result:
+    """As `invoke`; it must end with `code`."""
+    done = invoke(words)
+    assert done.exit_code == code, (words, done.output, done.exception)
+    return done
+
+
 def command_of(words: list[str]) -> tuple[Any, list[str]]:
     """The command that words name, and the words that are left."""
     command, rest = APPLICATION, [*words]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 from support.anomaly_logs import SETTINGS, offsets
-from support.command_line import invoke
+from support.command_line import invoke, run_reput
 from support.live_log import Clock
 from support.logs import end_of, put_bytes
 from support.record_writer import CommitLogWriter, Message, encode, write_log
@@ -249,8 +249,7 @@ def test_the_command_lists_them(tmp_path: Path) -> None:
     """As text and as JSON, in log order; an output without any has none."""
     opened(tmp_path).write(900, [damaged(600, 630), damaged(100, 130)])
     command = ["quarantine", "list", "--output", str(tmp_path)]
-    text = invoke(command)
-    assert text.exit_code == 0
+    text = run_reput(command)
     assert text.stdout.splitlines()[0] == (
         "100: 30 bytes, BAD_MAGIC, /log/0 byte 100, found 2023-11-14T22:13:20.250Z (quarantine), begins "
         "6464646464646464"

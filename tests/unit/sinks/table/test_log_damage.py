@@ -10,7 +10,7 @@ from pathlib import Path
 import deltalake
 import pyarrow as pa
 import pytest
-from support.command_line import invoke
+from support.command_line import run_reput
 
 from reput.sinks.table.log import log_damage, read_snapshot
 from reput.sinks.table.storage import table_storage
@@ -45,8 +45,7 @@ def cut(path: Path, size: int) -> None:
 
 
 def repair(log: Path) -> str:
-    result = invoke(["table", "repair", "--table", str(log.parent)])
-    assert result.exit_code == 0, result.output
+    result = run_reput(["table", "repair", "--table", str(log.parent)])
     return result.stdout
 
 
@@ -101,8 +100,7 @@ def test_a_commit(file: str, found: str, damage: Callable[[Path], object], log: 
     with pytest.raises(OutputError, match=rf"{file}: .*{found}.*put it back from a backup") as refused:
         read_snapshot(log.parent)
     assert "\n" not in str(refused.value)
-    result = invoke(["table", "repair", "--table", str(log.parent)])
-    assert result.exit_code == 1
+    result = run_reput(["table", "repair", "--table", str(log.parent)], code=1)
     assert file in result.stderr
     assert {path.name for path in log.iterdir()} == before
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql.types import StructType
-from support.command_line import invoke
+from support.command_line import run_reput
 from support.logs import varied_messages
 from support.record_writer import write_log
 
@@ -82,8 +82,7 @@ def test_a_wrong_store_is_never_an_empty_one(command: str, data: Path, tmp_path:
         if command in ("verify", "recover", "expire"):
             (tmp_path / "out").mkdir(exist_ok=True)
         logging.getLogger("reput").handlers = []  # of the command before, whose terminal is gone
-        result = invoke([arguments[0], "--store", str(path), *arguments[1:]])
-        assert result.exit_code == 1, (given, result.output)
+        result = run_reput([arguments[0], "--store", str(path), *arguments[1:]], code=1)
         assert result.stderr.splitlines() == ["reput: " + words.format(path=path, data=data)], given
         assert not (tmp_path / "out").exists() or not list((tmp_path / "out").glob("*/*"))
 
@@ -92,8 +91,7 @@ def test_a_dledger_store(data: Path, tmp_path: Path) -> None:
     """Its root is no plain one; and the directory above it is neither."""
     for command, words in COMMANDS.items():
         arguments = [str(tmp_path / "out") if word == "O" else word for word in words]
-        result = invoke([command, "--store", str(tmp_path / "d"), *arguments[1:]])
-        assert result.exit_code == 2, (command, result.output)
+        result = run_reput([command, "--store", str(tmp_path / "d"), *arguments[1:]], code=2)
         assert f"{tmp_path}/d/dledger-n0 holds a DLedger commitlog: set enableDLegerCommitLog=true" in result.stderr
 
 

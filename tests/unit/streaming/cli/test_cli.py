@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 from conftest import BrokerStore
-from support.command_line import invoke
+from support.command_line import invoke, run_reput
 from support.record_writer import Message, write_log
 from support.spark_text import spark_text
 from typer.testing import Result
@@ -40,8 +40,7 @@ def test_version_and_help() -> None:
     version = invoke(["--version"])
     assert (0, f"reput {reput.__version__}\n") == (version.exit_code, version.output)
     for command in ("tail", "rebuild", "sql"):
-        shown = invoke([command, "--help"])
-        assert shown.exit_code == 0
+        shown = run_reput([command, "--help"])
         assert f"Example: reput {command}" in shown.output
 
 

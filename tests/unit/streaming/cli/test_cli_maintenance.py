@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 from conftest import BrokerStore
-from support.command_line import invoke
+from support.command_line import invoke, run_reput
 from support.outputs import Output, lost_index_file, lost_page
 from support.sink_runner import files_below
 from typer.testing import Result
@@ -91,8 +91,7 @@ def test_a_light_queue_has_any_name(broker_store: Callable[[str], BrokerStore]) 
     names = {path.name for path in (store.root / "consumequeue").iterdir() if not path.name.isascii()}
     assert names
     for command in ("recover", "expire"):
-        result = invoke([command, *paths, "--dry-run"])
-        assert result.exit_code == 0, result.output
+        result = run_reput([command, *paths, "--dry-run"])
         assert all(f"\n{name}-0: min 0" in result.output for name in names)
 
 

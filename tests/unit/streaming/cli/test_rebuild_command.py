@@ -15,7 +15,7 @@ from pathlib import Path
 import deltalake
 import pytest
 from conftest import BrokerStore
-from support.command_line import invoke
+from support.command_line import run_reput
 from support.rebuild_runner import LocalTasks
 from support.store_compare import differing_bytes
 
@@ -97,8 +97,7 @@ def test_a_small_log_needs_no_further_process(
     monkeypatch.setattr(task_session, "ProcessTasks", lambda count: (made.append(count), nullcontext(LocalTasks()))[1])
     store, out = broker_store("v4-plain"), tmp_path / "out"
     words = ["rebuild", "--store", str(store.root), "--broker-conf", str(store.broker_conf), "--master", "local[2]"]
-    result = invoke([*words, "--output", str(out), *option])
-    assert result.exit_code == 0, result.output
+    run_reput([*words, "--output", str(out), *option])
     assert made == processes
     assert differing_bytes(store.root, out) == {}
 
@@ -122,8 +121,7 @@ def test_a_table_is_kept_without_java(broker_store: GetStore, tmp_path: Path, mo
         ["vacuum"],
         ["describe"],
     ):
-        result = invoke(["table", *words, "--table", str(table), "--json"])
-        assert result.exit_code == 0, (words, result.output)
+        result = run_reput(["table", *words, "--table", str(table), "--json"])
         told[words[0]] = json.loads(result.stdout)
     assert told["optimize"]["merges"] == 1
     assert 0 < told["describe"]["rows"] < rows

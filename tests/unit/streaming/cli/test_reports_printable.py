@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from support.command_line import invoke
+from support.command_line import run_reput
 from support.record_writer import Message, write_log
 
 from reput.sinks.findings import Difference, Findings
@@ -61,8 +61,7 @@ def test_quarantine_list(tmp_path: Path, options: list[str]) -> None:
     line = QuarantinedRange("b", 1, 2, HOSTILE, HOSTILE, 3, "00", HOSTILE, "quarantine")
     (tmp_path / "reput").mkdir()
     (tmp_path / "reput" / "quarantine.jsonl").write_text(json.dumps(asdict(line)) + "\n")
-    result = invoke(["quarantine", "list", "--output", str(tmp_path), *options])
-    assert result.exit_code == 0
+    result = run_reput(["quarantine", "list", "--output", str(tmp_path), *options])
     assert "T\\" in result.stdout
     assert is_harmless(result.stdout)
 
@@ -77,8 +76,7 @@ def test_query(tmp_path: Path, output_format: str) -> None:
     )
     msg_id = "7F00000100002A9F" + "0" * 16
     given = ["query", "--store", str(tmp_path / "store"), "--msg-id", msg_id, "--format", output_format, "--body"]
-    result = invoke(given)
-    assert result.exit_code == 0, result.output
+    result = run_reput(given)
     assert is_harmless(result.stdout)
     if output_format == "json":
         found = json.loads(result.stdout)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import typer.testing
-from support.command_line import APPLICATION, command_of, invoke, option_names
+from support.command_line import APPLICATION, command_of, invoke, option_names, run_reput
 
 from reput.source.printable import counted
 from reput.streaming.cli.app import SECTIONS, Application, verdict
@@ -36,8 +36,7 @@ BIN = Path(sys.executable).parent
 )
 def test_what_may_be_meant(words: Sequence[str], meant: str) -> None:
     """Only what looks like it, the nearest first; exit code 2."""
-    result = invoke(words)
-    assert result.exit_code == 2
+    result = run_reput(words, code=2)
     assert meant in result.output
     assert "Possible options" not in result.output
     assert result.output.startswith("Usage: ")
@@ -66,8 +65,7 @@ def test_what_may_be_meant(words: Sequence[str], meant: str) -> None:
 )
 def test_usage_errors_are_json_where_the_answer_would_be(words: Sequence[str], cause: str, command: str) -> None:
     """One line on standard error, as any other error; nothing on standard output."""
-    result = invoke(words)
-    assert result.exit_code == 2
+    result = run_reput(words, code=2)
     assert result.stdout == ""
     (line,) = result.stderr.splitlines()
     found = json.loads(line)["error"]
@@ -103,8 +101,7 @@ def test_the_help_has_a_section_for_each_purpose() -> None:
 @pytest.mark.parametrize("words", [["table", "histroy"], ["ask", "liff"], ["quarantine", "lst"]])
 def test_what_may_be_meant_in_a_group(words: Sequence[str]) -> None:
     """The commands of a group are suggested, too."""
-    result = invoke(words)
-    assert result.exit_code == 2
+    result = run_reput(words, code=2)
     assert "Did you mean" in result.stderr
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from support.broker_stores import unpack
-from support.command_line import invoke
+from support.command_line import invoke, run_reput
 from support.sink_runner import files_below
 
 from reput.sinks.index.index_reader import deduced_sizes
@@ -125,8 +125,9 @@ def test_damage_stays_damage(home: Path) -> None:
     os.truncate(path, 120)
     right = load_config(home / "store", broker_conf=home / "broker.conf")
     assert misfits(right, home / "store") == []
-    done = invoke(["verify", "--store", str(home / "store"), "--broker-conf", str(home / "broker.conf"), "--json"])
-    assert done.exit_code == 1
+    done = run_reput(
+        ["verify", "--store", str(home / "store"), "--broker-conf", str(home / "broker.conf"), "--json"], code=1
+    )
     assert json.loads(done.stdout)["parts"]["queues"]["by_kind"]["file_size"] == 1
     found = {each.kind: each for each in misfits(load_config(home / "store"), home / "store")}
     assert found[Kind.QUEUE].found.words("queue file") == "70 of 71 queue files have 10000 bytes"
@@ -209,8 +210,7 @@ def test_settings_that_no_file_contradicts_and_the_stores_own_file_does(command:
     """Queues and index are lost, and ``--broker-conf`` is forgotten: the broker's own file is beside the store."""
     nothing_left(home / "store")
     store = str(home / "store")
-    done = invoke([*command, "--store", store, "--output", store])
-    assert done.exit_code == 2
+    done = run_reput([*command, "--store", store, "--output", store], code=2)
     assert (
         f"nothing was changed: {home}/broker.conf names the store {store} and was not given: it sets "
         "mappedFileSizeConsumeQueue, maxHashSlotNum, maxIndexNum, which have other values here; give --broker-conf "
@@ -231,8 +231,7 @@ def test_light_queues_are_not_lost_with_a_forgotten_file(tmp_path: Path) -> None
 def test_the_right_settings_are_taken(home: Path) -> None:
     """In place, and with the words of the command line in place of the file's."""
     store = str(home / "store")
-    done = invoke(["rebuild", "--store", store, "--output", store, "--broker-conf", str(home / "broker.conf")])
-    assert done.exit_code == 0, done.output
+    run_reput(["rebuild", "--store", store, "--output", store, "--broker-conf", str(home / "broker.conf")])
     sizes = [line for line in (home / "broker.conf").read_text().splitlines() if line.startswith(("mapped", "max"))]
     words = [word for line in sizes for word in ("-o", line)]
     assert invoke(["recover", "--store", store, "--output", store, *words]).exit_code == 0

@@ -13,7 +13,7 @@ from random import Random
 
 import pytest
 from rich.console import Console
-from support.command_line import invoke
+from support.command_line import run_reput
 from support.outputs import SEGMENT_BYTES, Output, cut_log, messages_of
 from support.rebuild_runner import rebuild
 from support.sink_runner import files_below, no_fsync
@@ -388,8 +388,7 @@ def test_one_line_and_the_exit_code(command: str, output: Output) -> None:
     conf.write_text("mappedFileSizeConsumeQueue=100\nmaxHashSlotNum=7\nmaxIndexNum=10\n")
     no_segment(output)
     paths = ["--store", str(output.store), "--output", str(output.out), "--broker-conf", str(conf)]
-    result = invoke([command, *paths])
-    assert result.exit_code == 1
+    result = run_reput([command, *paths], code=1)
     assert result.output.startswith("reput: the log in ")
     assert result.output.count("\n") == 1
     assert "is the volume mounted?" in result.output

@@ -15,7 +15,7 @@ import typer
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.errors.exceptions.captured import CapturedException
-from support.command_line import invoke
+from support.command_line import run_reput
 from support.spark_text import spark_text
 
 from reput.source.errors import (
@@ -231,8 +231,7 @@ def test_a_defect_anywhere_in_a_command_is_told(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr("reput.streaming.cli.prove.set_up_logging", broken)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    result = invoke(["verify", "--store", str(tmp_path)])
-    assert result.exit_code == 70
+    result = run_reput(["verify", "--store", str(tmp_path)], code=70)
     assert "nobody thought of it; please report it with" in result.output
 
 

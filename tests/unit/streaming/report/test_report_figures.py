@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from conftest import BrokerStore
-from support.command_line import invoke
+from support.command_line import run_reput
 from support.model import Record, parse_properties, read_entries, read_log
 from support.report_page import ReportPage
 from support.report_tables import START, row_of, write_rows
@@ -39,8 +39,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def page_of(table: Path, html: Path, *words: str) -> ReportPage:
-    done = invoke(["report", "--table", str(table), "--html", str(html), *words])
-    assert done.exit_code == 0, done.output
+    run_reput(["report", "--table", str(table), "--html", str(html), *words])
     return ReportPage(html.read_text())
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
-from support.command_line import invoke
+from support.command_line import run_reput
 
 from reput.streaming.process.jvm import spark_home
 from reput.streaming.spark.class_archive import SparkClasses
@@ -147,8 +147,7 @@ def test_prepare_says_why_it_would_be_of_no_use(home: Path) -> None:
     """Instead of making 200 MB that nothing looks at."""
     (home / "conf").mkdir()
     (home / "conf" / "spark-defaults.conf").touch()
-    result = invoke(["prepare"])
-    assert result.exit_code == 1
+    result = run_reput(["prepare"], code=1)
     assert "spark-defaults.conf is there" in result.stderr
     assert not (home.parent / "cache").exists()
 

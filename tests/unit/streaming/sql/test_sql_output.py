@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from rich.console import Console
-from support.command_line import invoke
+from support.command_line import run_reput
 
 from reput.source.errors import OptionError, OutputError
 from reput.streaming.output.paths import check_table
@@ -186,8 +186,7 @@ def test_a_path_that_is_no_table(tmp_path: Path, kind: str) -> None:
     """What is there instead is said in one line, with the exit code of what a person must look at."""
     make, words = PATHS[kind]
     path = make(tmp_path / "t")
-    result = invoke(["sql", "--table", str(path), "SELECT 1"])
-    assert result.exit_code == 1
+    result = run_reput(["sql", "--table", str(path), "SELECT 1"], code=1)
     assert result.stdout == ""
     assert words in result.stderr
     assert len(result.stderr.splitlines()) == 1
@@ -216,6 +215,5 @@ def test_a_table_without_permission(tmp_path: Path) -> None:
 @pytest.mark.parametrize("options", [["--format", "xml"], ["--csv-safe"], ["--csv-safe", "--format", "json"]])
 def test_wrong_usage(tmp_path: Path, options: list[str]) -> None:
     """Told before Spark is started."""
-    result = invoke(["sql", "--table", str(tmp_path), *options, "SELECT 1"])
-    assert result.exit_code == 2
+    result = run_reput(["sql", "--table", str(tmp_path), *options, "SELECT 1"], code=2)
     assert len(result.stderr.splitlines()) == 1
