@@ -30,6 +30,7 @@ by cause, because a healthy broker leaves them:
 
 from __future__ import annotations
 
+import shlex
 import struct
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -289,12 +290,12 @@ class StoreSection:
     advice: str = ""
     not_seen: str = ""
 
-    def advise_rebuild(self, only: str) -> None:
+    def advise_rebuild(self, only: str, output: Path) -> None:
         """Name the command that makes these files again, if one of them differs."""
         if self.findings.differences:
             self.advice = (
-                f"'reput rebuild --only {only}' with the same --store, --output and options makes them again from the "
-                "log; stop a broker or tail of that output first"
+                f"'reput rebuild --only {only} --output {shlex.quote(str(output))}' with the same --store and options "
+                "makes them again from the log; stop a broker or tail of that output first"
             )
 
 
@@ -427,8 +428,8 @@ class StoreVerification:
         checkpoint = StoreSection("checkpoint")
         latest = max((result.store_timestamp_max for result in self.results), default=0)
         check_checkpoint(self._checkpoint, latest, self.log_end, self._queued_offset(), row, checkpoint.findings)
-        queues.advise_rebuild("consumequeue")
-        index.advise_rebuild("index")
+        queues.advise_rebuild("consumequeue", self.output)
+        index.advise_rebuild("index", self.output)
         rocksdb = [self._check_rocksdb(self.settings.rocksdb)] if self.settings.rocksdb is not None else []
         return [log, queues, index, checkpoint, *rocksdb]
 
@@ -443,7 +444,7 @@ class StoreVerification:
         ranges = (result.rocksdb for result in self.results if result.rocksdb is not None)
         totals.take(ranges, section.findings)
         section.compared = totals.check(database, self.settings.log, self.limit, section.findings)
-        section.advise_rebuild("consumequeue")
+        section.advise_rebuild("consumequeue", self.output)
         return section
 
     def _note_missing(self, findings: Findings) -> None:

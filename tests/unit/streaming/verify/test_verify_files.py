@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 from pathlib import Path
 from random import Random
@@ -62,8 +63,8 @@ def test_the_command_that_it_names_mends_what_differs(part: str, output: Output)
     shutil.rmtree(output.out / part)
     result = run(output)
     assert result.exit_code == 1
-    (command,) = re.findall(r"'reput (.*)' with the same --store, --output and options", result.output)
-    words = [*command.split(), "--store", output.store, "--output", output.out, "-o", "sparkMaster=local[1]", *SIZES]
+    (command,) = re.findall(r"'reput (.*)' with the same --store and options", result.output)
+    words = [*shlex.split(command), "--store", output.store, "-o", "sparkMaster=local[1]", *SIZES]
     rebuilt = run_reput([str(word) for word in words])
     assert (" queues in " in rebuilt.output, " index file" in rebuilt.output) == (part != "index", part == "index")
     assert run(output).output.splitlines()[-1] == "nothing differs"
