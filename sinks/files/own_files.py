@@ -48,22 +48,31 @@ def foreign_paths(root: Path, top: RelativePath) -> Iterator[RelativePath]:
     yield from _foreign_paths(root, top, _mount_points(root))
 
 
-def is_of_rocksdb(path: RelativePath) -> bool:
-    """Whether a path below a folder of queues has the name of a file of a RocksDB database there."""
-    return len(path) == 2 and _OF_ROCKSDB.fullmatch(path[1]) is not None
+def foreign_to_queues(root: Path, folder: str) -> Iterator[RelativePath]:
+    """The paths below a folder of queues that belong neither to queues in files nor to a RocksDB database there.
+
+    A topic may have any name that reput makes a directory of: clients name light queues.
+    """
+    mounts = _mount_points(root)
+    for path in _foreign_paths(root, (folder,), mounts):
+        place = root.joinpath(*path)
+        is_database = len(path) == 2 and _OF_ROCKSDB.fullmatch(path[1]) is not None and place.is_file()
+        is_topic = len(path) == 2 and place.is_dir() and is_directory_name(path[1])
+        is_known = is_database or (is_topic and next(_foreign_paths(root, path, mounts), None) is None)
+        if place.is_symlink() or path in mounts or not is_known:
+            yield path
 
 
 def check_queues_only(root: Path, folder: str) -> None:
     """Raise OutputError if a folder of queues holds anything else than queues in files and a RocksDB database."""
     check_own(root, (folder,))
-    for path in foreign_paths(root, (folder,)):
-        if not (is_of_rocksdb(path) and root.joinpath(*path).is_file() and not root.joinpath(*path).is_symlink()):
-            place = root.joinpath(*path)
-            raise OutputError(
-                f"{place} is neither reput's nor RocksDB's, and its folder would be replaced",
-                advice="nothing was changed: move it away",
-                file=place,
-            )
+    for path in foreign_to_queues(root, folder):
+        place = root.joinpath(*path)
+        raise OutputError(
+            f"{place} is neither reput's nor RocksDB's, and its folder would be replaced",
+            advice="nothing was changed: move it away",
+            file=place,
+        )
 
 
 def is_foreign(root: Path, path: RelativePath) -> bool:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.file_system import has_files
-from reput.sinks.files.own_files import DERIVED, check_queues_only, foreign_paths, is_of_rocksdb, paths_to_replace
+from reput.sinks.files.own_files import DERIVED, check_queues_only, foreign_paths, foreign_to_queues, paths_to_replace
 from reput.sinks.files.store_path import REBUILD_OLD, REBUILD_ROOT, REBUILD_SWAP, RelativePath
 from reput.source.errors import FIRST_FORMAT, GIVE_YES, OutputError, SinkError, UnexplainedError, check_format
 from reput.source.printable import printable
@@ -159,13 +159,12 @@ def _tell_what_stays(files: DurableFiles, moves: Sequence[Move]) -> None:
 def _put_back(files: DurableFiles, replaced: set[RelativePath], database: str | None) -> None:
     """Put back what reput cannot name: an earlier release, or somebody since the note, had it put away.
 
-    What the note itself names was `replaced` by what was made, and so was a RocksDB database in the folder `database`.
+    What the note itself names was `replaced` by what was made, and so were all queues in the folder `database`.
     """
     old = files.root.joinpath(*REBUILD_OLD)
     for folder in DERIVED:
-        for path in [path for path in foreign_paths(old, (folder,)) if path not in replaced]:
-            if folder == database and is_of_rocksdb(path):
-                continue
+        found = foreign_to_queues(old, folder) if folder == database else foreign_paths(old, (folder,))
+        for path in [path for path in found if path not in replaced]:
             if os.path.lexists(files.root.joinpath(*path)):
                 raise SinkError(
                     f"{old.joinpath(*path)} was put away by a rebuild, is not reput's, and its place is taken",

@@ -24,7 +24,7 @@ import numpy as np
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts
 from reput.sinks.dispatch.batch import LogicBatch
 from reput.sinks.dispatch.entries import QueueEntries
-from reput.sinks.files.config_manager import is_rocksdb, open_rocksdb
+from reput.sinks.files.config_manager import open_rocksdb
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import SinkProgress
 from reput.sinks.formats.consume_queue import ENTRY
@@ -100,14 +100,8 @@ class RocksDBQueues:
         StoreError
             It cannot be read, here or later, or the library that reads it is missing.
         SinkError
-            There is none, or it has a key that no broker writes.
+            It has a key that no broker writes.
         """
-        if not is_rocksdb(directory):
-            raise SinkError(
-                f"no RocksDB database of queues in {directory}",
-                advice="'reput rebuild' with the same --store, --output and --broker-conf makes it from the log",
-                file=directory,
-            )
         with open_rocksdb(directory, _OFFSET) as database:
             yield cls(database)
 

@@ -34,7 +34,7 @@ def verify(home: Path, store_type: str) -> str:
     return done.output
 
 
-@pytest.mark.parametrize("name", ["golden-a", "v4-lmq", "v4-expired", "v5-propcrc"])
+@pytest.mark.parametrize("name", ["golden-a", "v4-lmq", "v4-expired", "v5-propcrc", "v4-light-queue-blank"])
 def test_there_and_back(name: str, tmp_path: Path) -> None:
     """The files have the same names and bytes afterwards, also entries whose records have expired."""
     home = unpack(name, tmp_path)

@@ -13,7 +13,7 @@ from rocksdict import Options, Rdict
 from support.broker_stores import unpack
 from support.sink_runner import files_below
 
-from reput.source.errors import SinkError, StoreError
+from reput.source.errors import StoreError
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.tasks.tasks import SerialTasks
 from reput.streaming.verify.store_verification import StoreSection, StoreVerification
@@ -118,7 +118,7 @@ def test_what_was_not_dispatched_is_a_note(home: Path) -> None:
 
 def test_the_database_is_missing(home: Path) -> None:
     shutil.rmtree(home / "store" / "consumequeue")
-    with pytest.raises(SinkError, match=r"no RocksDB database of queues in .*; 'reput rebuild' with the same"):
+    with pytest.raises(StoreError, match=r"consumequeue has no RocksDB database"):
         verify(home)
 
 
