@@ -1740,6 +1740,14 @@ MUTANTS = (
         "unit/streaming/ask/test_evidence.py::test_a_custom_trace_topic_is_read_and_left_out",
     ),
     _mutant(
+        "moves that expire take the offset that was reached with them",
+        "sinks/table/consumption.py",
+        'pc.is_valid(rows["offset_after"])',
+        'pc.is_null(rows["offset_after"])',
+        "unit/streaming/tail/test_consumption.py::"
+        "test_moves_expire_with_their_topic_and_the_offset_that_was_reached_stays",
+    ),
+    _mutant(
         "a client has consumed nothing before its broker's offset moves",
         "streaming/ask/questions/consumed.sql",
         "greatest(store_time, came_after)",
