@@ -108,7 +108,7 @@ def test_the_same_rows_of_each_question(
     counts = {}
     for name, question in list(questions().items())[::share]:
         values = values_of(question, GIVEN.get(name, {}), lambda: NOW)
-        relations = relations_of(question, table, config, print)
+        relations = relations_of(question, table, config, print, values)
         of_spark = by_spark(spark, table, statement_of(question, values, for_spark=True), relations)
         of_duckdb = shown(duckdb_query(table, statement_of(question, values, for_spark=False), relations=relations))
         assert of_spark == of_duckdb, name
