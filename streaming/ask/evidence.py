@@ -241,10 +241,10 @@ def _records_of(table: TableLocation, found: pa.Table) -> tuple[list[_Record], l
     ids = sorted({text for name in ("uniq_key", "msg_id") for text in found[name].to_pylist() if text})
     record = _RECORD_SQL.format(body="body" if "body" in read_snapshot(table).column_names else "NULL")
     if len(ids) <= _PROBES_MAX:
-        parts = [f"{record} WHERE array_contains(keys, {text_literal(text)})" for text in ids]
+        condition = " OR ".join(f"array_contains(keys, {text_literal(text)})" for text in ids)
     else:
-        parts = [f"{record} WHERE list_has_any(keys, [{', '.join(map(text_literal, ids))}])"]
-    traces = _records(table, " UNION ".join(parts), NO_RELATIONS)
+        condition = f"list_has_any(keys, [{', '.join(map(text_literal, ids))}])"
+    traces = _records(table, f"{record} WHERE {condition}", NO_RELATIONS)
     pops = _records(table, record + _POP_CONDITION, {"copies": found})
     return traces, pops
 

@@ -140,7 +140,7 @@ class SparkClasses:
         if self.archive.exists():
             # Without -Xlog, a JVM that refuses an archive reports it on standard output. ArchiveRelocationMode has it
             # map the archive at the archive's own addresses. Elsewhere, as Java 17.0.15 does by default, it changes
-            # each address first: that takes 0.2 s of a start, and 90 MB that two JVMs do not share.
+            # each address first: that takes 90 MB, which two JVMs then do not share.
             quiet, mapped = "-Xlog:disable -Xlog:all=warning:stderr", "-XX:ArchiveRelocationMode=0"
             options = f"-XX:SharedArchiveFile={self.archive} {quiet} -XX:+UnlockDiagnosticVMOptions {mapped}"
             settings["spark.driver.extraJavaOptions"] = options

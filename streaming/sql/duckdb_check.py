@@ -380,6 +380,9 @@ def _conditions(where: Node | None) -> Iterator[Node]:
 def _keys_of(condition: Node, table: str) -> frozenset[str] | None:
     """The keys of which a row must have one to meet the condition; None if it asks for none."""
     kind, function = condition.get("type"), condition.get("function_name")
+    if kind == "CONJUNCTION_OR":
+        each = [_keys_of(part, table) for part in _arguments(condition)]
+        return None if None in each else frozenset[str]().union(*(part for part in each if part is not None))
     values = _arguments(condition)
     if function in _LIST_HAS and len(values) == 2:
         column, texts, names = values[0], values[1:], frozenset({"keys"})

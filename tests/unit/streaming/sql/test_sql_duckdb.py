@@ -205,14 +205,16 @@ def test_every_function_is_decided(proof: Proof) -> None:
         ("uniq_key IN ('u1', 'u38')", 2, 2),
         ("uniq_key = 'none'", 0, 0),
         ("list_contains(keys, 'all')", 40, 4),
-        ("list_contains(keys, 'k13') OR uniq_key = 'u1'", 2, 4),
+        ("list_contains(keys, 'k13') OR uniq_key = 'u1'", 2, 2),
+        ("list_contains(keys, 'k13') OR uniq_key = 'u1' OR queue_id >= 0", 40, 4),
+        ("uniq_key = 'u1' OR (uniq_key = 'u38' AND queue_id >= 0)", 2, 4),
         ("NOT list_contains(keys, 'k13')", 39, 4),
         ("uniq_key = tags", 0, 4),
         ("uniq_key > 'u38'", 7, 4),
     ],
 )
 def test_key_filters_leave_files_out(table: Path, condition: str, rows: int, files: int) -> None:
-    """A key that every row must have leaves the files that have it; any other condition leaves all."""
+    """A key, or one of some, that every row must have leaves the files that have it; any other condition leaves all."""
     statement = f"SELECT * FROM messages m WHERE {condition}"
     assert len(ask(table, statement)) == rows
     assert len(module._files(read_snapshot(table), check_query(duckdb.connect(), statement).keys)) == files
