@@ -145,14 +145,8 @@ def open_rocksdb(directory: Path, *families: str) -> Iterator[Any]:
     Raises
     ------
     StoreError
-        There is no database, or it cannot be read, here or in the body, or the library that reads it is missing.
+        It cannot be read, here or in the body, or the library that reads it is missing.
     """
-    if not is_rocksdb(directory):
-        raise StoreError(
-            f"{directory} has no RocksDB database",
-            advice="if the broker keeps its queues in files, give a broker.conf with storeType=default, or restore it",
-            file=directory,
-        )
     try:
         import rocksdict  # noqa: F401, PLC0415  only a store with such a database needs it
     except ImportError as error:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -44,8 +45,35 @@ class ConsumeQueueEntry(NamedTuple):
         return self.tags_code if is_ext_addr(self.tags_code) else None
 
 
+class _Queue:
+    """What look-ups in queues of any kind share."""
+
+    topic: str
+    queue_id: int
+
+    @property
+    def name(self) -> str:
+        """The queue, described in words."""
+        return _name(self.topic, self.queue_id)
+
+
+class _EntryForEachMessage(_Queue):
+    """A queue whose queue offsets count its entries."""
+
+    max_offset: int
+
+    @property
+    def is_lmq(self) -> bool:
+        """Whether it is a queue of multi dispatch, whose messages have a topic and a queue of their own."""
+        return self.topic.startswith(_LMQ_PREFIX)
+
+    def entries_from(self, queue_offset: int, count: int) -> Sequence[int]:
+        """The queue offsets of up to `count` entries, from the one at `queue_offset` on."""
+        return range(queue_offset, min(queue_offset + count, self.max_offset))
+
+
 @dataclass(frozen=True)
-class ConsumeQueueLookup:
+class ConsumeQueueLookup(_EntryForEachMessage):
     """The entries `[min_offset, max_offset)` of one queue, as they were when it was opened.
 
     `min_offset` is the first entry that points into the log, or `max_offset` where all point before the log
@@ -73,20 +101,6 @@ class ConsumeQueueLookup:
         reader = _open(root, KIND, topic, queue_id)
         max_offset = end_of_entries(reader)
         return cls(topic, queue_id, reader, reader.min_offset(min_phy_offset, max_offset), max_offset)
-
-    @property
-    def name(self) -> str:
-        """The queue, described in words."""
-        return _name(self.topic, self.queue_id)
-
-    @property
-    def is_lmq(self) -> bool:
-        """Whether it is a queue of multi dispatch, whose messages have a topic and a queue of their own."""
-        return self.topic.startswith(_LMQ_PREFIX)
-
-    def entries_from(self, queue_offset: int, count: int) -> Sequence[int]:
-        """The queue offsets of up to `count` entries, from the one at `queue_offset` on."""
-        return range(queue_offset, min(queue_offset + count, self.max_offset))
 
     def entry(self, queue_offset: int) -> ConsumeQueueEntry:
         """The entry at `queue_offset`, which must be below `max_offset`.
@@ -135,7 +149,7 @@ class ConsumeQueueLookup:
 
 
 @dataclass(frozen=True)
-class BatchConsumeQueueLookup:
+class BatchConsumeQueueLookup(_Queue):
     """The queue offsets `[min_offset, max_offset)` of one BatchConsumeQueue, as `ConsumeQueueLookup` has them.
 
     An entry is an inner batch, and has as many queue offsets as messages.
@@ -153,11 +167,6 @@ class BatchConsumeQueueLookup:
         rows = [units[: leading(is_written(units))] for units in map(reader.units, reader.files)]
         units = np.concatenate([np.empty(0, BATCH_KIND.unit), *rows])
         return cls(topic, queue_id, units[units["physical_offset"] >= min_phy_offset])
-
-    @property
-    def name(self) -> str:
-        """The queue, described in words."""
-        return _name(self.topic, self.queue_id)
 
     @property
     def min_offset(self) -> int:
@@ -195,20 +204,18 @@ class BatchConsumeQueueLookup:
 
 
 @dataclass(frozen=True)
-class RocksDBQueueLookup:
-    """The entries `[min_offset, max_offset)` of one queue in RocksDB, as `ConsumeQueueLookup` has them.
-
-    The database is opened for each look-up, which a search by time makes some thirty times.
-    """
+class RocksDBQueueLookup(_EntryForEachMessage):
+    """The entries `[min_offset, max_offset)` of one queue in RocksDB, as `ConsumeQueueLookup` has them."""
 
     topic: str
     queue_id: int
-    database: Path
+    queues: RocksDBQueues
     min_offset: int
     max_offset: int
 
     @classmethod
-    def open(cls, database: Path, topic: str, queue_id: int, min_phy_offset: int) -> RocksDBQueueLookup:
+    @contextmanager
+    def open(cls, database: Path, topic: str, queue_id: int, min_phy_offset: int) -> Iterator[RocksDBQueueLookup]:
         """Open a queue of the database in the directory `database`; `min_phy_offset` is where the log begins.
 
         Raises
@@ -216,7 +223,7 @@ class RocksDBQueueLookup:
         SinkError
             The queue does not exist.
         StoreError
-            The database cannot be read.
+            The database cannot be read, here or later.
         """
         queue = (topic.encode(errors="surrogateescape"), queue_id)
         with RocksDBQueues.open(database) as queues:
@@ -232,21 +239,7 @@ class RocksDBQueueLookup:
                 else:
                     low = int(numbers[0]) + 1
             numbers, _ = next(queues.entries(queue, low), (None, None))
-        return cls(topic, queue_id, database, end if numbers is None else int(numbers[0]), end)
-
-    @property
-    def name(self) -> str:
-        """The queue, described in words."""
-        return _name(self.topic, self.queue_id)
-
-    @property
-    def is_lmq(self) -> bool:
-        """As in `ConsumeQueueLookup`."""
-        return self.topic.startswith(_LMQ_PREFIX)
-
-    def entries_from(self, queue_offset: int, count: int) -> Sequence[int]:
-        """The queue offsets of up to `count` entries, from the one at `queue_offset` on."""
-        return range(queue_offset, min(queue_offset + count, self.max_offset))
+            yield cls(topic, queue_id, queues, end if numbers is None else int(numbers[0]), end)
 
     def entry(self, queue_offset: int) -> ConsumeQueueEntry:
         """The entry at `queue_offset`, which must be below `max_offset`; raises SinkError if the database lacks it."""
@@ -267,11 +260,10 @@ class RocksDBQueueLookup:
 
     def _unit(self, number: int) -> np.void:
         queue = (self.topic.encode(errors="surrogateescape"), self.queue_id)
-        with RocksDBQueues.open(self.database) as queues:
-            for _, units in queues.entries(queue, number, number + 1):
-                unit: np.void = units[0]
-                return unit
-        raise SinkError(f"the RocksDB database {self.database} has no entry {number} of {self.name}")
+        for _, units in self.queues.entries(queue, number, number + 1):
+            unit: np.void = units[0]
+            return unit
+        raise SinkError(f"the RocksDB database has no entry {number} of {self.name}")
 
 
 def _first_by_time(low: int, high: int, timestamp: int, time_of: Callable[[int], int]) -> int:

@@ -24,14 +24,14 @@ import numpy as np
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts
 from reput.sinks.dispatch.batch import LogicBatch
 from reput.sinks.dispatch.entries import QueueEntries
-from reput.sinks.files.config_manager import open_rocksdb
+from reput.sinks.files.config_manager import is_rocksdb, open_rocksdb
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import SinkProgress
 from reput.sinks.formats.consume_queue import ENTRY
 from reput.sinks.queue.queue_reader import Units
 from reput.sinks.sink import not_yet_written
 from reput.source.arrays import Int64s
-from reput.source.errors import SinkError
+from reput.source.errors import SinkError, StoreError
 from reput.source.printable import printable
 
 #: The value of an entry (``RocksDBConsumeQueueTable#CQ_UNIT_SIZE``): that of a file with the store time after it.
@@ -98,10 +98,17 @@ class RocksDBQueues:
         Raises
         ------
         StoreError
-            It cannot be read, here or later, or the library that reads it is missing.
+            There is none, or it cannot be read, here or later, or the library that reads it is missing.
         SinkError
             It has a key that no broker writes.
         """
+        if not is_rocksdb(directory):
+            raise StoreError(
+                f"{directory} has no RocksDB database",
+                advice="if the broker keeps its queues in files, give a broker.conf with storeType=default; else "
+                "restore it, or make it again with 'reput rebuild'",
+                file=directory,
+            )
         with open_rocksdb(directory, _OFFSET) as database:
             yield cls(database)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -29,7 +29,7 @@ from reput.sinks.table.columns import (
 from reput.sinks.table.data_file import DataFile, live_batches, logged_time
 from reput.sinks.table.delta_table import Change, DeltaTable, is_table
 from reput.sinks.table.location import TableLocation, consumption_table_path
-from reput.sinks.table.retention import ALL_FOREVER, RowRetention
+from reput.sinks.table.retention import ALL_FOREVER, ExpiryLimits, RowRetention
 from reput.sinks.table.storage import output_errors
 from reput.source.arrays import Int64s
 from reput.source.times import milliseconds_of, time_of
@@ -92,6 +92,10 @@ def moves_between(old: Offsets, new: Offsets, seen_before_ms: int | None, seen_a
                 if queue_id not in left
             ]
     return found
+
+
+class _NothingExpiredError(Exception):
+    """No row of the ledger has expired that may go."""
 
 
 class ConsumptionTable:
@@ -181,9 +185,19 @@ class ConsumptionTable:
         limits = self._retention.limits(now_s)
         if limits.latest_ms is None or limits.today_ms == self._expired_on:
             return False
-        self._expired_on, least = limits.today_ms, time_of(limits.latest_ms)
+        self._expired_on = limits.today_ms
+        try:
+            delta.commit(lambda snapshot: self._without_expired(delta, snapshot.files_of(self._broker), limits))
+        except _NothingExpiredError:
+            return False
+        return True
+
+    def _without_expired(self, delta: DeltaTable, present: Iterable[DataFile], limits: ExpiryLimits) -> Change:
+        """What takes the expired rows out of the files that a version has; raises _NothingExpiredError without any."""
+        assert limits.latest_ms is not None
+        least = time_of(limits.latest_ms)
         files, added, reached, expired = [], [], CONSUMPTION_SCHEMA.empty_table(), 0
-        for file in delta.files_of(self._broker):
+        for file in present:
             first = logged_time(file.bounds.columns.get("seen_after", (None, None))[0])
             if file.vector is not None or file.bounds.broker != self._broker or (first and first >= least):
                 continue
@@ -198,12 +212,11 @@ class ConsumptionTable:
             if not mask.all():
                 added.append(self._file(delta, rows.filter(pa.array(~mask))))
         if expired <= reached.num_rows:
-            return False
+            raise _NothingExpiredError
         if (first_rows := _as_first_seen(reached)).num_rows:
             added.append(self._file(delta, first_rows))
         note = {"broker": self._broker, "what": "expired", "retention": str(self._retention)}
-        delta.commit(lambda _: Change(added, files, None, deleted=expired - first_rows.num_rows, note=note))
-        return True
+        return Change(added, files, None, deleted=expired - first_rows.num_rows, note=note)
 
     def _mergeable(self, delta: DeltaTable) -> list[DataFile]:
         """Files that are to become one; none if there are few."""

@@ -79,6 +79,7 @@ def _nothing() -> None:
 
 
 def _now() -> float:
+    """The clock by default; looked up when it is asked, so that tests can skip waits."""
     return time.monotonic()
 
 

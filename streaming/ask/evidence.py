@@ -204,8 +204,8 @@ def evidence_of(
 ) -> pa.Table:
     """What records say of the messages that were `found` (`copies_of`); see `EVIDENCE_SCHEMA`.
 
-    `config` is that of the store of `broker` whose log has bodies; without one, only
-    bodies of the table are read. `note` is told what was looked at, and what was not.
+    `config` is that of the store of `broker` whose log has bodies; without one, only bodies of the table are read.
+    `note` is told what was looked at, and what was not.
 
     Raises
     ------

@@ -8,7 +8,8 @@ in milliseconds. Times are UTC.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TextIO, TypeAlias
@@ -168,11 +169,11 @@ class StoreLookup:
         StoreError
             A single entry was asked for and points to no valid record.
         """
-        queue = self._queue(topic, queue_id)
-        low, high = queue.min_offset, queue.max_offset
-        if not low <= queue_offset < high:
-            raise SinkError(f"{_status(queue_offset, low, high)}: {queue.name} has the entries [{low}, {high})")
-        return self._entries(queue, queue.entries_from(queue_offset, count), single=count == 1)
+        with self._queue(topic, queue_id) as queue:
+            low, high = queue.min_offset, queue.max_offset
+            if not low <= queue_offset < high:
+                raise SinkError(f"{_status(queue_offset, low, high)}: {queue.name} has the entries [{low}, {high})")
+            return self._entries(queue, queue.entries_from(queue_offset, count), single=count == 1)
 
     def by_time(self, topic: str, queue_id: int, timestamp: int, count: int = 1) -> Answer:
         """The messages of up to `count` queue entries from the first stored at `timestamp` (ms) or later.
@@ -184,15 +185,15 @@ class StoreLookup:
         StoreError
             An entry that the search has to read points to no valid record.
         """
-        queue = self._queue(topic, queue_id)
+        with self._queue(topic, queue_id) as queue:
 
-        def store_time(entry: ConsumeQueueEntry) -> int:
-            return self._message_of(queue, entry).store_timestamp
+            def store_time(entry: ConsumeQueueEntry) -> int:
+                return self._message_of(queue, entry).store_timestamp
 
-        first = queue.offset_in_queue_by_time(timestamp, store_time)
-        entries = queue.entries_from(first, count) if first < queue.max_offset else ()
-        answer = self._entries(queue, entries, single=count == 1)
-        low, high = queue.min_offset, queue.max_offset
+            first = queue.offset_in_queue_by_time(timestamp, store_time)
+            entries = queue.entries_from(first, count) if first < queue.max_offset else ()
+            answer = self._entries(queue, entries, single=count == 1)
+            low, high = queue.min_offset, queue.max_offset
         answer.notes.append(f"{queue.name}: offset {first} at {timestamp}; it has the entries [{low}, {high})")
         return answer
 
@@ -233,8 +234,9 @@ class StoreLookup:
             answer.notes.append(f"messages of other keys with the same hash left out: {others}")
         return answer
 
-    def _queue(self, topic: str, queue_id: int) -> QueueLookup:
-        """Return the queue, of the kind that exists; if both kinds exist, of the topic's kind.
+    @contextmanager
+    def _queue(self, topic: str, queue_id: int) -> Iterator[QueueLookup]:
+        """The queue, open meanwhile, of the kind that exists; if both kinds exist, of the topic's kind.
 
         Queues in files count before those in RocksDB.
         """
@@ -244,11 +246,13 @@ class StoreLookup:
         )
         folder = self._config.rocksdb_folder
         if folder is not None and not (is_plain or is_batch):
-            return RocksDBQueueLookup.open(self._root / folder, topic, queue_id, self._messages.min_offset)
+            with RocksDBQueueLookup.open(self._root / folder, topic, queue_id, self._messages.min_offset) as found:
+                yield found
+            return
         if is_plain and is_batch:
             is_batch = name in read_topics(self._config, self._config.store).batch
         kind = BatchConsumeQueueLookup if is_batch else ConsumeQueueLookup
-        return kind.open(self._root, topic, queue_id, self._messages.min_offset)
+        yield kind.open(self._root, topic, queue_id, self._messages.min_offset)
 
     def _entries(self, queue: QueueLookup, queue_offsets: Iterable[int], *, single: bool) -> Answer:
         answer, absences = Answer(), []

@@ -69,8 +69,8 @@ JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 # JVMs only plan and pass data on; their optimising compiler would take cores from the decoders. Without it the JVM
 # reserves 48 MB for compiled code, which Spark fills, and a full one ends in VirtualMachineErrors: so the usual 240.
 NO_OPTIMIZER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
-# A tail's JVM holds 50 MB of objects. G1 lets its heap grow tenfold and gives little of it back: a minute after 400,000
-# messages the JVM took 630 MB with it, and 370 MB with these. The first size saves a start some full collections.
+# A tail's JVM holds 50 MB of objects. G1 lets its heap grow and gives little of it back: a minute after 400,000
+# messages the JVM took 630 MB with it, and 380 MB with these. With a smaller first size, a start had full collections.
 _SMALL_HEAP = "-XX:+UseSerialGC -Xms96m -XX:MinHeapFreeRatio=20 -XX:MaxHeapFreeRatio=40"
 TAIL_SETTINGS = {
     JAVA_OPTIONS: f"{NO_OPTIMIZER} {_SMALL_HEAP}",

@@ -60,18 +60,18 @@ def test_offsets_by_time(homes: tuple[Path, Path]) -> None:
     home, files = homes
     messages, asked = messages_of(config_of(home)), 0
     for topic, queue_id in (("PlainKp", 0), ("%LMQ%Kl-0", 0), ("MultiKl", 0)):
-        there = RocksDBQueueLookup.open(home / "store" / "consumequeue", topic, queue_id, 0)
         here = ConsumeQueueLookup.open(files / "store", topic, queue_id, 0)
-        assert (there.min_offset, there.max_offset) == (here.min_offset, here.max_offset)
-        times = [
-            messages.find(here.entry(number).physical_offset).store_timestamp for number in (0, here.max_offset - 1)
-        ]
-        for time in (0, times[0] - 1, *times, sum(times) // 2, times[1] + 1):
-            expected = here.offset_in_queue_by_time(
-                time, lambda entry: messages.find(entry.physical_offset).store_timestamp
-            )
-            assert there.offset_in_queue_by_time(time, lambda _: 0) == expected
-            asked += 1
+        with RocksDBQueueLookup.open(home / "store" / "consumequeue", topic, queue_id, 0) as there:
+            assert (there.min_offset, there.max_offset) == (here.min_offset, here.max_offset)
+            times = [
+                messages.find(here.entry(number).physical_offset).store_timestamp for number in (0, here.max_offset - 1)
+            ]
+            for time in (0, times[0] - 1, *times, sum(times) // 2, times[1] + 1):
+                expected = here.offset_in_queue_by_time(
+                    time, lambda entry: messages.find(entry.physical_offset).store_timestamp
+                )
+                assert there.offset_in_queue_by_time(time, lambda _: 0) == expected
+                asked += 1
     assert asked == 18
 
 
@@ -82,9 +82,9 @@ def test_entries_of_expired_records_are_passed_over(begin: int, homes: tuple[Pat
     with RocksDBQueues.open(database) as queues:
         names = sorted(queues.last)
     for topic, queue_id in names:
-        there = RocksDBQueueLookup.open(database, topic.decode(), queue_id, begin)
         here = ConsumeQueueLookup.open(files / "store", topic.decode(), queue_id, begin)
-        assert (there.min_offset, there.max_offset) == (here.min_offset, here.max_offset)
+        with RocksDBQueueLookup.open(database, topic.decode(), queue_id, begin) as there:
+            assert (there.min_offset, there.max_offset) == (here.min_offset, here.max_offset)
 
 
 def test_what_ask_reads(homes: tuple[Path, Path]) -> None:

@@ -10,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -361,6 +362,33 @@ def test_moves_expire_with_their_topic_and_the_offset_that_was_reached_stays(
     broker.write({"orders@billing": {0: 35, 1: 5}, "stock@billing": {0: 40}})
     broker.start(options).look()
     assert ("billing", "orders", 0, 30, 35, "progress") in broker.moves()
+
+
+def test_another_writer_compacts_the_ledger_in_the_moment_in_which_moves_expire(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reput.sinks.table.consumption._MERGED_AT", 1000)
+    options = "tableRetention=orders=1d"
+    watch = broker.start(options)
+    for offset in (10, 20, 30):
+        broker.write({"orders@billing": {0: offset}, "stock@billing": {0: offset}})
+        watch.look()
+    two_days_later, write, compacted = time.time() + 2 * 86_400, DataFile.of_rows, []
+
+    def compact_first(storage: Any, rows: pa.Table, columns: Any, **form: Any) -> DataFile:
+        file = write(storage, rows, columns, **form)
+        if rows["offset_after"].to_pylist() == [10] and not compacted:  # what stays of a file is written
+            compacted.append(deltalake.DeltaTable(consumption_table_path(broker.table)).optimize.compact())
+        return file
+
+    broker.write({"orders@billing": {0: 30}, "stock@billing": {0: 40}})
+    with monkeypatch.context() as later:
+        later.setattr("reput.sinks.table.consumption.time.time", lambda: two_days_later)
+        later.setattr(DataFile, "of_rows", compact_first)
+        broker.start(options).look()
+    assert compacted[0]["numFilesRemoved"] > 1
+    assert sorted(row[4] for row in broker.moves() if row[1] == "stock") == [10, 20, 30, 40]
+    assert [row for row in broker.moves() if row[1] == "orders"] == [("billing", "orders", 0, None, 30, "first_seen")]
 
 
 def test_no_ledger_is_kept_if_it_is_switched_off(broker: Broker) -> None:
