@@ -7,12 +7,15 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.broker_stores import unpack
 from support.command_line import invoke
 from support.sink_runner import no_fsync
 
+from reput.sinks.files.config_manager import open_rocksdb
+from reput.sinks.queue import rocksdb_queue
 from reput.sinks.queue.lookup import ConsumeQueueLookup, RocksDBQueueLookup
 from reput.sinks.queue.rocksdb_queue import RocksDBQueues
 from reput.streaming.ask.relations import consume_queues, half_ops
@@ -85,6 +88,21 @@ def test_entries_of_expired_records_are_passed_over(begin: int, homes: tuple[Pat
         here = ConsumeQueueLookup.open(files / "store", topic.decode(), queue_id, begin)
         with RocksDBQueueLookup.open(database, topic.decode(), queue_id, begin) as there:
             assert (there.min_offset, there.max_offset) == (here.min_offset, here.max_offset)
+
+
+def test_a_query_opens_the_database_once(homes: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    home, _ = homes
+    opened = []
+
+    def counted(directory: Path, *families: str) -> Any:
+        opened.append(directory)
+        return open_rocksdb(directory, *families)
+
+    monkeypatch.setattr(rocksdb_queue, "open_rocksdb", counted)
+    code, found = query(home, "--topic", "MultiKl", "--queue-id", "0", "--time", "0", "--limit", "100", "--json")
+    assert code == 0
+    assert found.count('"queue_offset"') > 10
+    assert len(opened) == 1
 
 
 def test_what_ask_reads(homes: tuple[Path, Path]) -> None:
