@@ -41,6 +41,7 @@ SECTIONS: Final = {
     "Prove": ("verify", "doctor"),
     "Look": ("query", "dump", "quarantine"),
     "Ask": ("ask", "offsets", "sql", "report"),
+    "Backup": ("backup", "restore"),
     "Operate": ("queues", "table", "expire", "prepare"),
 }
 
@@ -56,6 +57,21 @@ class WholeLine:
 
 class GroupBelow(WholeLine, TyperGroup):
     """A group of commands that is itself a command."""
+
+
+class DefaultCommand(GroupBelow):
+    """A group whose first command runs where none is named, as the command of the group's own name."""
+
+    @property
+    def default(self) -> Any:
+        """The command."""
+        return next(iter(self.commands.values()))
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the command's name before its options."""
+        if args and args[0].startswith("-") and args[0] not in ctx.help_option_names:
+            args = [str(self.default.name), *args]
+        return super().parse_args(ctx, args)
 
 
 class AllCommands(TyperGroup):
@@ -229,9 +245,9 @@ class Application(typer.Typer):
 
         return decorate
 
-    def group(self, name: str, words: str, **how: Any) -> Application:
+    def group(self, name: str, words: str, kind: type[GroupBelow] = GroupBelow, **how: Any) -> Application:
         """Return a new group of commands, which is a command of this one; `words` are its help."""
-        below = Application(help=words, cls=GroupBelow, rich_markup_mode=None, **how)
+        below = Application(help=words, cls=kind, rich_markup_mode=None, **how)
         self.add_typer(below, name=name)
         return below
 
@@ -358,7 +374,7 @@ def _version(show: bool) -> None:
 
 
 # Commands that start Spark, or processes, with any options.
-_NEEDS = {"tail": SPARK, "prepare": SPARK, "rebuild": PROCESSES, "verify": PROCESSES}
+_NEEDS = {"tail": SPARK, "prepare": SPARK, "rebuild": PROCESSES, "verify": PROCESSES, "restore": PROCESSES}
 
 
 @app.callback(help=_ABOUT)
@@ -379,6 +395,7 @@ _MODULES: Final = {
     **dict.fromkeys(("verify", "doctor"), "prove"),
     **dict.fromkeys(("query", "dump", "quarantine", "offsets", "report"), "look"),
     **dict.fromkeys(("status", "prepare"), "tail"),
+    "restore": "backup",
 }
 
 

@@ -37,9 +37,9 @@ def _settings(incomplete: str) -> list[str]:
     return [f"{spec.name}=" for spec in PIPELINE_OPTIONS if spec.name.startswith(incomplete)]
 
 
-def table_option(words: str) -> Any:
-    """Return the option of a table's location, a path or a place on S3; `words` are its help."""
-    return typer.Option(parser=_table_location, metavar="<path>", help=words)
+def table_option(words: str, *names: str) -> Any:
+    """Return an option for a location, a path or a place on S3; `words` are its help, `names` its own names."""
+    return typer.Option(*names, parser=_table_location, metavar="<path>", help=words)
 
 
 def _table_location(text: str) -> TableLocation:

@@ -36,6 +36,8 @@ def command_of(words: list[str]) -> tuple[Any, list[str]]:
     command, rest = APPLICATION, [*words]
     while hasattr(command, "commands") and rest and rest[0] in command.commands:
         command = command.commands[rest.pop(0)]
+    if rest and rest[0].startswith("-"):
+        command = getattr(command, "default", command)
     return command, rest
 
 

@@ -1,0 +1,266 @@
+"""A backup as it is read: its restore points, the log and the configuration in them; its proof, and its expiry."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from reput.sinks.backup.restore_point import CONFIG_FILES, LOG_PARTS, POINTS, ConfigFile, RestorePoint, StoredPart
+from reput.sinks.backup.zstd_frames import BadFramesError, FramesReader
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.file_system import now_for_ages
+from reput.sinks.table.location import TableLocation
+from reput.sinks.table.storage import TableStorage, first_line, table_storage
+from reput.source.errors import StoreError
+
+_POINT_NAME: Final = re.compile(rf"{POINTS}/(\d{{10}})\.json")
+_OF_A_BACKUP: Final = re.compile(rf"(?:{LOG_PARTS}|{CONFIG_FILES})/[0-9a-f-]+\.zst")
+# A file without a restore point may be one that another backup to the same place on S3 has just put.
+_IN_USE_SECONDS: Final = 3600
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault of a file; the restore points with these numbers cannot be restored."""
+
+    file: str
+    what: str
+    points: tuple[int, ...]
+
+
+@dataclass
+class Proof:
+    """The result of `Backup.verify`: how many restore points and files there are, their bytes, and what is wrong."""
+
+    points: int = 0
+    files: int = 0
+    bytes: int = 0
+    log_bytes: int = 0
+    faults: list[Fault] = field(default_factory=list)
+
+    @property
+    def broken(self) -> list[int]:
+        """The restore points that cannot be restored."""
+        return sorted({number for fault in self.faults for number in fault.points})
+
+
+class Backup:
+    """The backup at a location."""
+
+    def __init__(self, location: TableLocation) -> None:
+        self.location = location
+        self.storage: TableStorage = table_storage(location)
+
+    def prepare(self) -> None:
+        """Make the place for restore points, or try whether S3 refuses a second one of a number; raises OutputError."""
+        if isinstance(self.location, Path):
+            files = DurableFiles(self.location)
+            files.make_directory(POINTS)
+            files.sync()
+        self.storage.check()
+
+    @contextmanager
+    def _read_errors(self, name: str) -> Iterator[None]:
+        """Raise what goes wrong with a file of the backup as StoreError."""
+        path = self.location / name
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise StoreError(f"{path} is missing from the backup", file=path) from error
+        except (BadFramesError, ValueError) as error:
+            raise StoreError(f"{path} is damaged: {error}", file=path) from error
+        except (OSError, pa.ArrowException) as error:
+            raise StoreError(f"cannot read {path}: {first_line(error)}", file=path) from error
+
+    def numbers(self) -> list[int]:
+        """The numbers of the restore points, the oldest first; raises StoreError."""
+        with self._read_errors(POINTS):
+            names = [_POINT_NAME.fullmatch(file.name) for file in self.storage.files(POINTS)]
+        return sorted(int(name[1]) for name in names if name is not None)
+
+    def point(self, number: int) -> RestorePoint:
+        """A restore point.
+
+        Raises
+        ------
+        StoreError
+            It is missing or damaged.
+        LaterFormatError
+            A later release wrote it.
+        """
+        name = f"{POINTS}/{number:010d}.json"
+        with self._read_errors(name):
+            found = RestorePoint.decode(self.storage.read(name), self.location / name)
+            if found.number != number:
+                raise ValueError(f"it is restore point {found.number}")
+            return found
+
+    def last_point(self) -> RestorePoint | None:
+        """The newest restore point, None without one; the errors are those of `point`."""
+        numbers = self.numbers()
+        return self.point(numbers[-1]) if numbers else None
+
+    def last_before(self, time_ms: int) -> tuple[int | None, int | None]:
+        """The numbers of the newest restore point made at or before a time, and of the one after it; None for none."""
+        numbers = self.numbers()
+        at = bisect_right(numbers, time_ms, key=lambda number: self.point(number).created_ms)
+        return (numbers[at - 1] if at else None), (numbers[at] if at < len(numbers) else None)
+
+    def first_with(self, offset: int) -> int | None:
+        """The number of the first restore point whose log reaches `offset`; None without one."""
+        return next((number for number in self.numbers() if self.point(number).end >= offset), None)
+
+    def read_part(self, part: StoredPart, begin: int | None = None, end: int | None = None) -> Iterator[memoryview]:
+        """Yield the bytes `[begin, end)` of the log, which are in `part`; by default all of it; raises StoreError."""
+        with self._read_errors(part.name), self.storage.open(part.name) as file:
+            reader = FramesReader(file)
+            if reader.content_size != part.end - part.begin:
+                raise BadFramesError(f"it has {reader.content_size} bytes of the log")
+            begin, end = part.begin if begin is None else begin, part.end if end is None else end
+            yield from reader.read(begin - part.begin, end - part.begin)
+
+    def read_log(self, point: RestorePoint, begin: int, end: int) -> bytes:
+        """The bytes `[begin, end)` of the log of a restore point, fewer at its end or at a hole; raises StoreError."""
+        found = b""
+        for part in point.parts:
+            if part.begin <= begin + len(found) < min(part.end, end):
+                at = begin + len(found)
+                found += b"".join(self.read_part(part, at, min(part.end, end)))
+        return found
+
+    def config_content(self, file: ConfigFile) -> bytes:
+        """The content of a file of configuration; raises StoreError."""
+        with self._read_errors(file.name):
+            return _checked_config(file, self.storage.read(file.name))
+
+    # --- the proof ------------------------------------------------------------------------------------------------
+
+    def verify(self) -> Proof:
+        """Read the whole backup, and compare each file with what the restore points say of it.
+
+        Raises
+        ------
+        StoreError
+            The backup cannot be listed.
+        LaterFormatError
+            A later release wrote it.
+        """
+        with self._read_errors(""):
+            sizes = {file.name: file.size_bytes for file in self.storage.files(deep=True)}
+        proof = Proof()
+        wanted: dict[str, tuple[StoredPart | ConfigFile, list[int]]] = {}
+        numbers = [int(name[1]) for name in map(_POINT_NAME.fullmatch, sorted(sizes)) if name is not None]
+        proof.points = len(numbers)
+        for before, after in pairwise(numbers):
+            for number in range(before + 1, after):
+                proof.faults.append(Fault(f"{POINTS}/{number:010d}.json", "it is missing", (number,)))
+        for number in numbers:
+            try:
+                point = self.point(number)
+            except StoreError as error:
+                proof.faults.append(Fault(f"{POINTS}/{number:010d}.json", str(error), (number,)))
+                continue
+            proof.faults += [Fault(point.name, what, (number,)) for what in _gaps(point)]
+            needed: list[StoredPart | ConfigFile] = [*point.parts, *point.config]
+            for each in needed:
+                wanted.setdefault(each.name, (each, []))[1].append(number)
+        for name, (file, of) in sorted(wanted.items()):
+            what = self._what_is_wrong(file, sizes.get(name))
+            proof.files += 1
+            proof.bytes += sizes.get(name, 0)
+            proof.log_bytes += file.end - file.begin if isinstance(file, StoredPart) else 0
+            if what is not None:
+                proof.faults.append(Fault(name, what, tuple(of)))
+        return proof
+
+    def _what_is_wrong(self, file: StoredPart | ConfigFile, size: int | None) -> str | None:
+        """Return the fault of a file of `size` bytes, None if it is missing; None if all is well."""
+        if size is None:
+            return "it is missing"
+        if isinstance(file, StoredPart) and size != file.size:
+            return f"it has {size} bytes, and had {file.size}"
+        try:
+            data = self.storage.read(file.name)
+            if isinstance(file, ConfigFile):
+                _checked_config(file, data)
+                return None
+            if hashlib.sha256(data).hexdigest() != file.sha256:
+                return "it has changed: its SHA-256 is another one"
+            chunks = [*FramesReader(pa.BufferReader(data)).read()]
+        except (OSError, ValueError, BadFramesError) as error:
+            return first_line(error)
+        if sum(map(len, chunks)) != file.end - file.begin:
+            return f"it has {sum(map(len, chunks))} bytes of the log"
+        return None
+
+    # --- expiry ---------------------------------------------------------------------------------------------------
+
+    def expire(self, now_ms: int, *, keep_points: int | None, keep_ms: int | None, is_alone: bool) -> list[int]:
+        """Remove restore points, and files that no other one needs; returns the numbers of the points.
+
+        A restore point stays if it is one of the newest `keep_points`, or if a moment of the last `keep_ms`
+        milliseconds needs it: those made since, and the newest one before, whose configuration was in force when that
+        time began. The newest one always stays. None of both keeps all of them.
+
+        Parameters
+        ----------
+        is_alone
+            Whether no other backup can be putting files there now.
+
+        Raises
+        ------
+        StoreError
+            A restore point is damaged, so that the files that it needs are unknown: nothing is removed.
+        OutputError
+            A file cannot be removed.
+        """
+        numbers = self.numbers()
+        points = {number: self.point(number) for number in numbers}
+        gone = list[int]()
+        if keep_points is not None or keep_ms is not None:
+            by_count = numbers[-max(keep_points or 0, 1) :]
+            first = by_count[0] if by_count else 0
+            if keep_ms is not None:
+                before = [number for number in numbers if points[number].created_ms <= now_ms - keep_ms]
+                first = min(first, before[-1] if before else first, numbers[0] if not before and numbers else first)
+            gone = [number for number in numbers if number < first]
+        # The points go first, the oldest before the others, so that none is ever there without its files.
+        self.storage.remove([points[number].name for number in gone], durable=True)
+        needed = set[str]().union(*(points[number].files for number in numbers if number not in set(gone)))
+        with self._read_errors(""):
+            listed = [file for folder in (LOG_PARTS, CONFIG_FILES) for file in self.storage.files(folder)]
+        oldest = now_for_ages() - _IN_USE_SECONDS
+        left = [
+            file.name
+            for file in listed
+            if file.name not in needed and _OF_A_BACKUP.fullmatch(file.name) and (is_alone or file.modified_s < oldest)
+        ]
+        self.storage.remove(left)
+        return gone
+
+
+def _checked_config(file: ConfigFile, data: bytes) -> bytes:
+    content = b"".join(FramesReader(pa.BufferReader(data)).read())
+    if len(content) != file.size or hashlib.sha256(content).hexdigest() != file.sha256:
+        raise BadFramesError("it has changed: its SHA-256 is another one")
+    return content
+
+
+def _gaps(point: RestorePoint) -> Iterator[str]:
+    """Yield the faults of the row of a restore point's parts, in words."""
+    at, size = point.begin, point.mapped_file_size
+    for part in point.parts:
+        if part.begin < at or (part.begin > at and (part.begin % size or at % size)):
+            yield f"its part {part.name} begins at {part.begin}, and the one before ends at {at}"
+        at = part.end
+    if at != point.end:
+        yield f"its parts end at {at}, and its log at {point.end}"

@@ -1,0 +1,1 @@
+"""`reput backup` and `reput restore`."""

@@ -1,0 +1,221 @@
+"""`reput backup`: restore points of a store, one, or one after the other beside a running broker.
+
+Nothing is written into the store, and a running broker is not asked anything: its log and its files are read as they
+are on the disk.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from reput.sinks.backup.backup_store import Backup, Proof
+from reput.sinks.backup.backup_writer import BLOCK_BYTES, BackupWriter
+from reput.sinks.backup.restore_point import RestorePoint
+from reput.sinks.files.config_manager import is_rocksdb
+from reput.sinks.files.store_lock import StoreLock
+from reput.sinks.table.location import TableLocation
+from reput.source.errors import OptionError, StoreError, StoreLockedError
+from reput.source.log.log_reader import LogReader
+from reput.source.options import SourceOptions, values_of
+from reput.source.printable import counted, printable_json
+from reput.source.times import time_text
+from reput.streaming.config.made_for import made_for
+from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.status.batch_report import size_text
+
+_log = logging.getLogger("reput")
+
+#: Whether the queues were in RocksDB alone; the other settings of a restore point are options.
+IN_ROCKSDB: Final = "queuesInRocksDB"
+_DELAYS: Final = "messageDelayLevel"
+# Databases of a broker's configuration, of 5.x.
+_DATABASES: Final = ("rdb", "topics", "subscriptionGroups", "consumerOffsets")
+
+
+def settings_of(config: PipelineConfig) -> dict[str, Any]:
+    """The settings that a restore point records, by the names of options, and `IN_ROCKSDB`."""
+    delays = " ".join(f"{delay // 1000}s" for delay in values_of(config.source)[_DELAYS])
+    made = made_for(config, config.store, queues=True, index=True)
+    return {**made, _DELAYS: delays, IN_ROCKSDB: config.makes_rocksdb}
+
+
+@dataclass(frozen=True)
+class Retention:
+    """Which restore points stay: the newest `points`, and what the last `days` need; None of both keeps all."""
+
+    points: int | None = None
+    days: float | None = None
+
+    def apply(self, backup: Backup, *, is_alone: bool) -> list[int]:
+        """Remove what need not stay; returns the numbers of the restore points. The errors are those of `expire`."""
+        keep_ms = None if self.days is None else int(self.days * 86_400_000)
+        now_ms = time.time_ns() // 1_000_000
+        return backup.expire(now_ms, keep_points=self.points, keep_ms=keep_ms, is_alone=is_alone)
+
+
+class BackupRun:
+    """A backup of the store of `config` to a location, which no other one writes to meanwhile."""
+
+    def __init__(
+        self, config: PipelineConfig, target: TableLocation, retention: Retention, *, block_bytes: int = BLOCK_BYTES
+    ) -> None:
+        self._config = config
+        self._backup = Backup(target)
+        self._retention = retention
+        self._block_bytes = block_bytes
+        self._writer: BackupWriter | None = None
+
+    @contextmanager
+    def opened(self) -> Iterator[BackupRun]:
+        """Check the store and the place, and keep other backups out meanwhile.
+
+        Raises
+        ------
+        OptionError
+            The place is in the store.
+        StoreError
+            The store has something that a backup does not keep.
+        StoreLockedError
+            Another backup writes to the place.
+        OutputError
+            The place cannot be written.
+        """
+        _check(self._config, self._backup.location)
+        with _locked(self._backup.location):
+            self._backup.prepare()
+            log = LogReader(SourceOptions.parse(self._config.source_options()))
+            settings = settings_of(self._config)
+            self._writer = BackupWriter(self._backup, log, self._config.store, settings, block_bytes=self._block_bytes)
+            yield self
+
+    def step(self) -> RestorePoint | None:
+        """Make a restore point; None if nothing has changed since the last. The errors are those of the writer."""
+        assert self._writer is not None, "it was not opened"
+        return self._writer.step()
+
+    @property
+    def last(self) -> RestorePoint | None:
+        """The newest restore point."""
+        return None if self._writer is None else self._writer.last
+
+    def expire(self) -> list[int]:
+        """Remove what need not stay; returns the numbers of the restore points."""
+        return self._retention.apply(self._backup, is_alone=isinstance(self._backup.location, Path))
+
+
+def _check(config: PipelineConfig, target: TableLocation) -> None:
+    if isinstance(target, Path):
+        for directory in (config.store, *config.log_directories):
+            if directory.resolve() in (target.resolve(), *target.resolve().parents):
+                raise OptionError(f"--to {target} is in the store, where nothing is written", advice="give another one")
+    if config.source.enable_dledger_commit_log:
+        raise StoreError(f"{config.store} has a log of DLedger, which a backup does not keep", file=config.store)
+    for name in _DATABASES:
+        if is_rocksdb(config.store / "config" / name):
+            raise StoreError(
+                f"{config.store / 'config' / name} is a RocksDB database, which a backup does not keep",
+                advice="stop the broker and copy it",
+                file=config.store / "config" / name,
+            )
+
+
+@contextmanager
+def _locked(target: TableLocation) -> Iterator[None]:
+    """Keep other backups on this machine out; on S3 the number of a restore point decides who was first."""
+    if not isinstance(target, Path):
+        yield
+        return
+    try:
+        lock = StoreLock(target)
+    except StoreLockedError as error:
+        raise StoreLockedError(
+            f"another backup writes to {target}", advice="stop it first, or give another --to", file=target
+        ) from error
+    with lock:
+        yield
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What the commands print.
+
+
+def point_fields(point: RestorePoint) -> dict[str, Any]:
+    """A restore point in a few fields, for JSON."""
+    return {
+        "point": point.number,
+        "created": time_text(point.created_ms),
+        "begin": point.begin,
+        "end": point.end,
+        "lastStored": None if point.last_stored_ms is None else time_text(point.last_stored_ms),
+        "parts": len(point.parts),
+        "configFiles": len(point.config),
+        "bytes": sum(part.size for part in point.parts),
+    }
+
+
+def point_line(point: RestorePoint) -> str:
+    """A restore point in a line."""
+    last = "no message" if point.last_stored_ms is None else f"last message {time_text(point.last_stored_ms)}"
+    return (
+        f"restore point {point.number} of {time_text(point.created_ms)}: offsets {point.begin} to {point.end}, {last}, "
+        f"{size_text(sum(part.size for part in point.parts))}"
+    )
+
+
+def describe_fields(point: RestorePoint) -> dict[str, Any]:
+    """All that a restore point has, for JSON."""
+    config = [{"path": file.path, "size": file.size, "sha256": file.sha256} for file in point.config]
+    parts = [{"name": part.name, "size": part.size, "sha256": part.sha256} for part in point.parts]
+    made: Mapping[str, Any] = {"store": point.store, "reput": point.reput, "settings": dict(point.settings)}
+    return {**point_fields(point), **made, "mappedFileSize": point.mapped_file_size, "config": config, "log": parts}
+
+
+def describe_lines(point: RestorePoint) -> Iterator[str]:
+    """All that matters of a restore point, for people."""
+    yield point_line(point)
+    yield f"  store     {point.store}, segments of {size_text(point.mapped_file_size)}"
+    yield f"  made by   reput {point.reput}"
+    yield "  settings  " + ", ".join(f"{name}={value}" for name, value in sorted(point.settings.items()))
+    yield f"  log       {counted(len(point.parts), 'part')}, {size_text(point.end - point.begin)} uncompressed"
+    for before, after in zip(point.parts, point.parts[1:], strict=False):
+        if before.end != after.begin:
+            yield f"  log       the store had no segment with offsets {before.end} to {after.begin}"
+    for file in point.config:
+        yield f"  {file.path}  {size_text(file.size)}"
+
+
+def proof_json(proof: Proof) -> str:
+    """The result of `reput backup verify` as one JSON object."""
+    faults = [{"file": each.file, "what": each.what, "points": list(each.points)} for each in proof.faults]
+    counts = {"points": proof.points, "files": proof.files, "bytes": proof.bytes, "logBytes": proof.log_bytes}
+    return printable_json({**counts, "broken": proof.broken, "faults": faults})
+
+
+def proof_lines(proof: Proof) -> Iterator[str]:
+    """The result of `reput backup verify` for people."""
+    yield (
+        f"{counted(proof.points, 'restore point')}, {counted(proof.files, 'file')}, {size_text(proof.bytes)}, "
+        f"{size_text(proof.log_bytes)} of the log"
+    )
+    for fault in proof.faults:
+        first, more = fault.points[0], len(fault.points) - 1
+        others = f" and {more} more" if more else ""
+        yield f"{fault.file}: {fault.what} (restore point {first}{others})"
+    if not proof.points:
+        yield "there is no restore point"
+    elif proof.faults:
+        yield f"{counted(len(proof.broken), 'restore point')} cannot be restored"
+    else:
+        yield "every restore point can be restored"
+
+
+def list_json(points: list[RestorePoint]) -> str:
+    """Restore points as one JSON array."""
+    return json.dumps([point_fields(point) for point in points])

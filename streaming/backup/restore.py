@@ -1,0 +1,467 @@
+"""`reput restore`: a store that a broker starts on, as it was at a moment, from a backup.
+
+The store is made whole in a directory inside the target (``REBUILD_ROOT``): the log up to the cut, the configuration of
+that moment, queues and index from the log, and consumers' offsets that are not beyond it. It is compared with its log
+there. Only then does a swap with a durable note (``sinks/files/swap.py``) put it in place, so that the target has
+nothing or everything.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from reput.sinks.abort_file import LeftBy, abort_left_by, clear_abort, mark_abort
+from reput.sinks.backup.backup_store import Backup
+from reput.sinks.backup.restore_point import RestorePoint
+from reput.sinks.files.config_manager import json_of
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.file_system import names_in
+from reput.sinks.files.store_lock import StoreLock
+from reput.sinks.files.store_path import ABORT, LOCK, REBUILD, REBUILD_ROOT, REPUT, SCRATCH
+from reput.sinks.files.swap import finish_swap, swap
+from reput.sinks.queue.batch_consume_queue import BATCH_KIND
+from reput.sinks.queue.broker_queue import BrokerBatchQueue, QueueFile
+from reput.sinks.queue.consume_queue import KIND, rounded_file_size
+from reput.sinks.queue.lookup import end_of_entries
+from reput.sinks.queue.queue_reader import load_queues
+from reput.sinks.queue.rocksdb_queue import RocksDBQueues
+from reput.sinks.table.location import TableLocation
+from reput.source.errors import OptionError, StoreError
+from reput.source.log.log_reader import LogReader
+from reput.source.log.mapped_file_queue import HEAD_SIZE, MappedFileQueue, first_store_timestamp
+from reput.source.log.range_reader import align_down, find_timestamp
+from reput.source.log.store_layout import COMMIT_LOG, file_name, rocksdb_queues
+from reput.source.options import SourceOptions
+from reput.source.printable import counted
+from reput.source.record.damage import QUARANTINE
+from reput.source.times import time_text
+from reput.streaming.backup.backup import IN_ROCKSDB
+from reput.streaming.config.broker import broker_version
+from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.doctor.doctor import examine, verdict
+from reput.streaming.doctor.prediction import V4, V5
+from reput.streaming.rebuild.pipeline import RebuildProgress
+from reput.streaming.rebuild.plan import RebuildRequest
+from reput.streaming.rebuild.rebuild import Rebuild
+from reput.streaming.tasks.task_session import task_session
+from reput.streaming.verify.verify import VerifyRequest, verify
+
+_log = logging.getLogger("reput")
+
+#: What the restored store is: in the target once all of it is in place.
+RESTORED: Final = (REPUT, "restored.json")
+_DELAYED: Final = b"SCHEDULE_TOPIC_XXXX"
+# What is in an empty directory.
+_IGNORED: Final = {LOCK, "lost+found"}
+_FOUND_IN: Final = (
+    ("consumerOffset.json", "offsetTable"),
+    ("lmqConsumerOffset.json", "offsetTable"),
+    ("lmqConsumerOffset.json", "lmqOffsetTable"),
+    ("delayOffset.json", "offsetTable"),
+)
+
+#: Loads the configuration of the store that is being restored, by the settings of its restore point.
+Load = Callable[[Path, RestorePoint], PipelineConfig]
+_Ends = Mapping[tuple[bytes, int], int]
+
+
+@dataclass(frozen=True)
+class RestoreRequest:
+    """From where, to where and up to which moment: a time in milliseconds since 1970, or a physical offset.
+
+    Without a time or an offset it is the newest restore point, or the one of this number.
+    """
+
+    source: TableLocation
+    target: Path
+    at_ms: int | None = None
+    offset: int | None = None
+    point: int | None = None
+
+    def __post_init__(self) -> None:
+        given = [each for each in (self.at_ms, self.offset, self.point) if each is not None]
+        if len(given) > 1:
+            raise OptionError("--at, --offset and --point: one of them wanted")
+
+
+@dataclass(frozen=True)
+class Restored:
+    """The result of a restore.
+
+    Attributes
+    ----------
+    target
+        The store.
+    point, config_point
+        The restore points of its log and of its configuration.
+    config_ms
+        The moment of the configuration, in milliseconds since 1970.
+    begin, end
+        The offsets between which the log is.
+    messages
+        How many messages it has.
+    last_stored_ms
+        When the newest one was stored, in milliseconds since 1970; None without one.
+    lowered_offsets
+        How many offsets of consumers and of delayed messages led beyond the log, and now lead to its end.
+    notes
+        What the operator must know, in sentences.
+    """
+
+    target: str
+    point: int
+    config_point: int
+    config_ms: int
+    begin: int
+    end: int
+    messages: int
+    last_stored_ms: int | None
+    lowered_offsets: int
+    notes: tuple[str, ...]
+
+    def text(self) -> str:
+        """The report for people."""
+        last = "none" if self.last_stored_ms is None else time_text(self.last_stored_ms)
+        log = f"offsets {self.begin} to {self.end}, the last one stored at {last}"
+        lines = [
+            f"{self.target}: {counted(self.messages, 'message')}, {log}",
+            f"configuration of {time_text(self.config_ms)} (restore point {self.config_point})",
+            "queues and index were made from the log, and verify finds no difference",
+        ]
+        if self.lowered_offsets:
+            lines.append(f"{counted(self.lowered_offsets, 'offset')} beyond the log now lead to its end")
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+
+
+def restore(request: RestoreRequest, load: Load) -> Restored:
+    """Restore a store, prove it, and put it in place.
+
+    Raises
+    ------
+    OptionError
+        The backup has no such moment, or the target is not empty.
+    StoreError
+        The backup is damaged, or what was restored is not what it should be.
+    OutputError
+        The target cannot be written.
+    """
+    backup = Backup(request.source)
+    target = request.target
+    with ExitStack() as cleanup:
+        cleanup.enter_context(StoreLock(target))
+        files = DurableFiles(target)
+        cleanup.callback(files.close)
+        finish_swap(files)
+        if (earlier := _earlier(files)) is not None:
+            return earlier
+        files.remove_tree(*REBUILD_ROOT)
+        work = DurableFiles(target.joinpath(*REBUILD_ROOT))
+        cleanup.callback(work.close)
+        made = _Restoring(backup, request, work, load).run()
+        work.replace(*RESTORED, data=json.dumps(asdict(made), indent=1).encode() + b"\n")
+        work.sync()
+        mark_abort(files)
+        swap(files, [(path, path) for path in _paths(work.root)], may_empty=True)
+        clear_abort(files)
+        return made
+
+
+def _earlier(files: DurableFiles) -> Restored | None:
+    """Return the result of an earlier restore that was stopped just before its end; raises OptionError for a store."""
+    note = files.root.joinpath(*RESTORED)
+    if note.exists() and abort_left_by(files.root) is LeftBy.REPUT:
+        files.remove_tree(*REBUILD_ROOT)
+        clear_abort(files)
+        _log.info("finished putting in place what an earlier restore made")
+        fields = json.loads(note.read_bytes())
+        return Restored(**{**fields, "notes": tuple(fields["notes"])})
+    # A restore that is stopped just before it puts the store in place leaves its `abort`.
+    ours = {*_IGNORED, REPUT, f".{ABORT}.tmp"} | ({ABORT} if abort_left_by(files.root) is LeftBy.REPUT else set())
+    if set(names_in(files.root)) - ours or set(names_in(files.root / REPUT)) - {REBUILD}:
+        raise OptionError(f"--to {files.root}: it is not empty", advice="give an empty directory, or a new one")
+    return None
+
+
+def _paths(root: Path) -> Iterator[tuple[str, ...]]:
+    """Yield the paths below `root` that are moved into place."""
+    for path in sorted(root.iterdir()):
+        if path.name == REPUT:
+            yield from ((REPUT, each.name) for each in sorted(path.iterdir()) if each.name not in {REBUILD, SCRATCH})
+        elif path.name != LOCK:
+            yield (path.name,)
+
+
+class _Restoring:
+    """One restore into `work`."""
+
+    def __init__(self, backup: Backup, request: RestoreRequest, work: DurableFiles, load: Load) -> None:
+        self._backup = backup
+        self._request = request
+        self._work = work
+        self._load = load
+        self._notes: list[str] = []
+
+    def run(self) -> Restored:
+        point, config_point = self._points()
+        point = self._log_of(point)
+        cut = self._cut(point)
+        for file in config_point.config:
+            self._work.replace(*Path(file.path).parts, data=self._backup.config_content(file))
+        self._work.sync()
+        config = self._load(self._work.root, point)
+        if config.commit_log != (self._work.root / COMMIT_LOG,):
+            raise OptionError(
+                f"the log is restored to {COMMIT_LOG}/ of --to, and broker.conf has it in {config.commit_log[0]}",
+                advice="leave its path out of broker.conf",
+            )
+        if cut > point.begin:
+            self._make_queues(config)
+        lowered = self._lower_offsets(_queue_ends(config, self._work.root))
+        report = verify(config, VerifyRequest(self._work.root))
+        if report.differences or report.log_end != cut:
+            raise StoreError(
+                f"what was restored is not sound: {counted(report.differences, 'difference')}, and its log ends at "
+                f"{report.log_end}, not at {cut}",
+                advice=f"'reput verify --store {self._work.root}' names them; 'reput backup verify' proves the backup",
+                file=self._work.root,
+            )
+        return Restored(
+            str(self._request.target),
+            point.number,
+            config_point.number,
+            config_point.created_ms,
+            point.begin,
+            cut,
+            report.messages,
+            self._last_stored(config, cut),
+            lowered,
+            tuple(self._notes),
+        )
+
+    @staticmethod
+    def _last_stored(config: PipelineConfig, cut: int) -> int | None:
+        record = LogReader(SourceOptions.parse(config.source_options())).last_record_before(cut) if cut else None
+        return None if record is None else record.store_timestamp
+
+    # --- which moment ---------------------------------------------------------------------------------------------
+
+    def _points(self) -> tuple[RestorePoint, RestorePoint]:
+        """The restore points of the log and of the configuration."""
+        numbers, request = self._backup.numbers(), self._request
+        if not numbers:
+            raise OptionError(f"{self._backup.location} has no restore point")
+        if request.point is not None and request.point not in numbers:
+            raise OptionError(f"--point {request.point}: there are {numbers[0]} to {numbers[-1]}")
+        if request.offset is not None:
+            return self._points_of_offset(request.offset, numbers[0])
+        if request.at_ms is None:
+            point = self._backup.point(request.point or numbers[-1])
+            return point, point
+        before, after = self._backup.last_before(request.at_ms)
+        point = self._backup.point(after or numbers[-1])
+        if after is None and point.last_stored_ms is not None and request.at_ms - point.created_ms >= _TOLD_MS:
+            self._notes.append(
+                f"the newest restore point is of {time_text(point.created_ms)}: the backup has no later message"
+            )
+        return point, self._config_of(before, numbers[0])
+
+    def _points_of_offset(self, offset: int, first: int) -> tuple[RestorePoint, RestorePoint]:
+        number = self._backup.first_with(offset)
+        if number is None:
+            newest = self._backup.last_point()
+            assert newest is not None
+            raise OptionError(f"--offset {offset}: the newest restore point ends at {newest.end}")
+        point = self._backup.point(number)
+        if offset < point.begin:
+            raise OptionError(f"--offset {offset}: the log of restore point {number} begins at {point.begin}")
+        before = number if point.end == offset else number - 1
+        return point, self._config_of(before if before >= first else None, first)
+
+    def _config_of(self, before: int | None, first: int) -> RestorePoint:
+        if before is not None:
+            return self._backup.point(before)
+        point = self._backup.point(first)
+        self._notes.append(
+            f"the configuration is of {time_text(point.created_ms)}, after that moment: the backup has no older one"
+        )
+        return point
+
+    # --- the log --------------------------------------------------------------------------------------------------
+
+    def _log_of(self, point: RestorePoint) -> RestorePoint:
+        """Write the segments that the moment needs; returns the restore point with these alone."""
+        size, at_ms = point.mapped_file_size, self._request.at_ms
+        self._work.make_directory(COMMIT_LOG)
+        if not point.parts:
+            return point
+        begins = sorted({part.begin - part.begin % size for part in point.parts})
+        if self._request.offset is not None:
+            point = point.up_to(self._end_of_segment(begins, size, self._request.offset))
+        elif at_ms is not None:
+            # Messages are stored in the order of their times, but for a broker whose clock was set back.
+            stored = [self._first_stored(point, begin) for begin in begins]
+            known = [(time_ms, begin) for time_ms, begin in zip(stored, begins, strict=True) if time_ms is not None]
+            last = bisect_right([time_ms for time_ms, _ in known], at_ms)
+            point = point.up_to(known[last - 1][1] + size if last else begins[0] + size)
+        for part in point.parts:
+            begin = part.begin - part.begin % size
+            path = (COMMIT_LOG, file_name(begin))
+            if not self._work.root.joinpath(*path).exists():
+                self._work.create(*path, size=size)
+            at = part.begin - begin
+            for chunk in self._backup.read_part(part):
+                self._work.write(*path, offset=at, data=chunk)
+                at += len(chunk)
+            self._work.sync()
+        return point
+
+    @staticmethod
+    def _end_of_segment(begins: list[int], size: int, offset: int) -> int:
+        """The end of the segment with the byte before `offset`, of the first one at least."""
+        return max(begins[0], begins[max(0, bisect_right(begins, offset - 1) - 1)]) + size
+
+    def _first_stored(self, point: RestorePoint, begin: int) -> int | None:
+        return first_store_timestamp(self._backup.read_log(point, begin, begin + HEAD_SIZE), 0)
+
+    def _cut(self, point: RestorePoint) -> int:
+        """Cut the log that was written after the last record of the moment; returns the offset of the cut."""
+        queue = MappedFileQueue.load([self._work.root / COMMIT_LOG], point.mapped_file_size or None)
+        cut = point.end
+        if self._request.at_ms is not None:
+            cut = find_timestamp(queue, point.end, self._request.at_ms + 1, QUARANTINE)
+        elif self._request.offset is not None and (file := queue.find(self._request.offset)) is not None:
+            wanted = min(self._request.offset, point.end)
+            cut = align_down(file, file.file_from_offset, wanted, QUARANTINE)
+            if cut != self._request.offset:
+                self._notes.append(f"offset {self._request.offset} is inside the record at {cut}, where the log ends")
+        for file in queue.files:
+            path = (COMMIT_LOG, Path(file.path).name)
+            if file.file_from_offset >= cut and file.file_from_offset > point.begin:
+                self._work.remove(*path)
+            elif cut < file.end:
+                for size in (cut - file.file_from_offset, file.size):  # what is after the cut becomes zeros
+                    self._work.create(*path, size=size, keeps=True)
+        self._work.sync()
+        return cut
+
+    # --- what is made of it ---------------------------------------------------------------------------------------
+
+    def _make_queues(self, config: PipelineConfig) -> None:
+        request = RebuildRequest(self._work.root)
+        with Rebuild(config, request, RebuildProgress(time.monotonic())) as job:
+            read, written = job.shared()
+            with task_session(
+                config,
+                "reput restore",
+                table_master=None,
+                spark_log=job.spark_log,
+                alone=job.is_small,
+                with_rows=False,
+                read=read,
+                written=written,
+            ) as session:
+                job.run(session.tasks)
+
+    def _lower_offsets(self, ends: _Ends) -> int:
+        """Lower each offset that leads beyond its queue to its end; returns how many."""
+        lowered = 0
+        for name, table in _FOUND_IN:
+            path = self._work.root / "config" / name
+            try:
+                found = json_of(path.read_bytes())
+            except FileNotFoundError:
+                continue
+            of_table = _lowered(found.get(table) or {}, name, ends)
+            if of_table:
+                self._work.replace("config", name, data=json.dumps(found, indent=1, ensure_ascii=False).encode())
+            lowered += of_table
+        self._work.sync()
+        return lowered
+
+
+def settings_at(point: RestorePoint, given: Sequence[str], broker_conf: Path | None) -> list[str]:
+    """The settings of a restore point as ``name=value``, without those that are `given` so or by a broker.conf.
+
+    Raises
+    ------
+    OptionError
+        The queues were in RocksDB, and no broker.conf says where.
+    """
+    if broker_conf is not None:
+        return []
+    if point.settings.get(IN_ROCKSDB):
+        raise OptionError(
+            f"the queues of {point.store} were in RocksDB, and nothing says where", advice="give --broker-conf"
+        )
+    names = {text.partition("=")[0].strip().lower() for text in given} | {IN_ROCKSDB.lower()}
+    return [f"{name}={str(value).lower()}" for name, value in point.settings.items() if name.lower() not in names]
+
+
+class Predicted(NamedTuple):
+    """The prediction for a broker of the store's release at its start, in words."""
+
+    words: str
+    is_harmless: bool
+
+
+def predicted(request: RestoreRequest, made: Restored, load: Load, broker_conf: Path | None) -> Predicted:
+    """Ask `reput doctor` about a restored store; the errors are those of ``examine``."""
+    config = load(request.target, Backup(request.source).point(made.point))
+    release = V5 if broker_version(config.broker.version, config.store) >= _FIRST_V5 else V4
+    found = examine(config, broker_conf, [release])
+    return Predicted("\n".join(verdict(each.prediction) for each in found.diagnoses), found.is_harmless)
+
+
+# The first release whose start is predicted as that of 5.5.0.
+_FIRST_V5: Final = (5, 0, 0)
+# A restore point this much older than the moment is told: the backup may have stopped.
+_TOLD_MS: Final = 10_000
+
+
+def _lowered(table: dict[str, Any], name: str, ends: _Ends) -> int:
+    """Lower the offsets of a file's `table` in place; returns how many led beyond."""
+    lowered = 0
+
+    def least(holder: dict[str, Any], key: str, topic: bytes, queue_id: int) -> None:
+        nonlocal lowered
+        end = ends.get((topic, queue_id), 0)
+        if int(holder[key]) > end:
+            holder[key] = end
+            lowered += 1
+
+    for key, value in table.items():
+        topic = key.partition("@")[0].encode()
+        if name == "delayOffset.json":
+            least(table, key, _DELAYED, int(key) - 1)
+        elif isinstance(value, dict):
+            for queue_id in value:
+                least(value, queue_id, topic, int(queue_id))
+        else:  # a light queue is one, of number 0
+            least(table, key, topic, 0)
+    return lowered
+
+
+def _queue_ends(config: PipelineConfig, root: Path) -> dict[tuple[bytes, int], int]:
+    """The queue offset after the last entry of each queue below `root`."""
+    size, batch_size = config.queue.mapped_file_size_consume_queue, config.queue.mapper_file_size_batch_consume_queue
+    ends = {
+        (reader.topic, reader.queue_id): end_of_entries(reader)
+        for reader in load_queues(root, KIND, rounded_file_size(size))
+    }
+    for reader in load_queues(root, BATCH_KIND, batch_size):
+        files = [QueueFile(begin, batch_size, reader.path(begin), unit=BATCH_KIND.unit) for begin in reader.files]
+        queue = BrokerBatchQueue(reader.topic.decode(errors="replace"), reader.queue_id, batch_size, files)
+        queue.recover()
+        ends[reader.topic, reader.queue_id] = queue.max_offset
+    if (database := rocksdb_queues(root)) is not None:
+        with RocksDBQueues.open(database) as queues:
+            ends |= {queue: place.queue_offset + 1 for queue, place in queues.last.items()}
+    return ends
