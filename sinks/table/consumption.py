@@ -9,6 +9,8 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -28,20 +30,22 @@ from reput.sinks.table.columns import (
 )
 from reput.sinks.table.data_file import DataFile, live_batches, logged_time
 from reput.sinks.table.delta_table import Change, DeltaTable, is_table
+from reput.sinks.table.history import EXPIRED
 from reput.sinks.table.location import TableLocation, consumption_table_path
-from reput.sinks.table.retention import ALL_FOREVER, ExpiryLimits, RowRetention
-from reput.sinks.table.storage import output_errors
-from reput.source.arrays import Int64s
+from reput.sinks.table.log import Snapshot, read_snapshot
+from reput.sinks.table.retention import ALL_FOREVER, Expired, ExpiryLimits, RowRetention
+from reput.sinks.table.storage import TableStorage, output_errors
+from reput.source.arrays import Bools, Int64s
 from reput.source.times import milliseconds_of, time_of
 
 _COMMENT: Final = "Where RocketMQ's consumer groups stood: each move of a group's offset in a queue, a row each"
-_KEY: Final = ("topic", "queue_id", "consumer_group")
 _STATISTICS_COLUMNS: Final = ("broker", "consumer_group", "topic", "seen_after")
 # So many files with about as many rows become one, or fewer if they have this many rows together: each row is written
 # again a few times only, and a month of 200 groups is about a hundred files. Half of this many rows are left alone.
 _MERGED_AT: Final = 20
 _LARGE_ROWS: Final = 1 << 20
 _NOTE: Final = {"what": "merged"}
+_DICTIONARY: Final = pa.dictionary(pa.int32(), pa.string())
 # Moves of few queues and of a short time are together, so that questions read little of a file.
 _FORM: Final = {
     "row_group_size": 1 << 15,
@@ -51,6 +55,8 @@ _FORM: Final = {
     ),
 }
 
+#: What names a queue of a group.
+KEY: Final = ("topic", "queue_id", "consumer_group")
 #: Group and topic, and the offset of each queue.
 Offsets: TypeAlias = dict[tuple[str, str], dict[int, int]]
 
@@ -94,8 +100,39 @@ def moves_between(old: Offsets, new: Offsets, seen_before_ms: int | None, seen_a
     return found
 
 
+def consumption_transaction(broker: str) -> str:
+    """The application id of a broker's transactions in the ledger; their version is the last `seen_after` in ms."""
+    return f"reput/{broker}/consumption"
+
+
+def ledger_brokers(table: TableLocation) -> list[str]:
+    """The brokers that have files of their own in the ledger beside `table`, by name; none without a ledger.
+
+    Raises
+    ------
+    OutputError
+        The ledger cannot be read.
+    """
+    path = consumption_table_path(table).resolve()
+    files = read_snapshot(path).files() if is_table(path) else ()
+    return sorted({file.bounds.broker for file in files if file.bounds.broker is not None})
+
+
 class _NothingExpiredError(Exception):
     """No row of the ledger has expired that may go."""
+
+
+@dataclass(frozen=True)
+class _ExpiredMoves:
+    """Files with expired rows and which these are; `reached` are the rows that stay of them, one a queue."""
+
+    masks: Sequence[tuple[DataFile, Bools]]
+    reached: pa.Table
+
+    @property
+    def rows(self) -> int:
+        """How many rows go."""
+        return sum(int(mask.sum()) for _, mask in self.masks) - int(self.reached.num_rows)
 
 
 class ConsumptionTable:
@@ -106,8 +143,9 @@ class ConsumptionTable:
     ) -> None:
         """The ledger beside the message table `table`, of which `versions_kept` versions stay readable."""
         self.path = consumption_table_path(table)
-        self._broker = broker
-        self._app_id = f"reput/{broker}/consumption"
+        #: The name of the broker.
+        self.broker = broker
+        self._app_id = consumption_transaction(broker)
         self._versions_kept = versions_kept
         self._retention = retention
         self._expired_on: int | None = None
@@ -139,8 +177,8 @@ class ConsumptionTable:
         latest: tuple[datetime, datetime | None] | None = None
         if delta is None:
             return offsets, None
-        last = pa.concat_tables([self._last_rows(delta, file) for file in delta.files_of(self._broker)] or [_EMPTY])
-        for row in _last_of_each(last).to_pylist():
+        last = pa.concat_tables([self._last_rows(delta, file) for file in delta.files_of(self.broker)] or [_EMPTY])
+        for row in last_of_each(last).to_pylist():
             before, after = row["seen_before"], row["seen_after"]
             if latest is None or after > latest[0] or (after == latest[0] and before is not None):
                 latest = after, before
@@ -151,7 +189,7 @@ class ConsumptionTable:
 
     def append(self, moves: Sequence[Move], version: int) -> None:
         """Add rows in one commit, with transaction `version`; raises what ``DeltaTable.append`` raises."""
-        self.append_rows(_rows(moves, self._broker), version)
+        self.append_rows(_rows(moves, self.broker), version)
 
     def append_rows(self, rows: pa.Table, version: int) -> None:
         """Add rows as Arrow has them; see `append`."""
@@ -171,59 +209,95 @@ class ConsumptionTable:
         delta = self._open()
         if delta is None or self._commits % _MERGED_AT != 1:
             return
-        has_changed = self._expire(delta, time.time())
+        has_changed = self._expire_daily(time.time())
         while (files := self._mergeable(delta)) and self._merge(delta, files):
             has_changed = True
         if has_changed:
             clean_log(self.path, delta.version, self._versions_kept)
 
-    def _expire(self, delta: DeltaTable, now_s: float) -> bool:
-        """Once a day, remove the moves before the first day that the retention of their topics keeps.
+    def _expire_daily(self, now_s: float) -> bool:
+        """`expire` once a day of UTC, and whether it removed anything."""
+        today_ms = self._retention.limits(now_s).today_ms
+        if today_ms == self._expired_on:
+            return False
+        self._expired_on = today_ms
+        return self.expire(now_s).rows > 0
+
+    def expire(self, now_s: float) -> Expired:
+        """Remove the moves before the first day that the retention of their topics keeps, in one commit.
 
         The last of them of each queue stays, as the first sight of the offset that the group had reached.
-        """
-        limits = self._retention.limits(now_s)
-        if limits.latest_ms is None or limits.today_ms == self._expired_on:
-            return False
-        self._expired_on = limits.today_ms
-        try:
-            delta.commit(lambda snapshot: self._without_expired(delta, snapshot.files_of(self._broker), limits))
-        except _NothingExpiredError:
-            return False
-        return True
 
-    def _without_expired(self, delta: DeltaTable, present: Iterable[DataFile], limits: ExpiryLimits) -> Change:
-        """What takes the expired rows out of the files that a version has; raises _NothingExpiredError without any."""
+        Raises
+        ------
+        OutputError
+            The table cannot be read or written.
+        TransientError
+            Other writers committed first again and again.
+        """
+        limits, delta, done = self._retention.limits(now_s), self._open(), Expired()
+        if delta is None or limits.latest_ms is None:
+            return done
+
+        def change(snapshot: Snapshot) -> Change:
+            found = self._expired_moves(delta, snapshot.files_of(self.broker), limits)
+            if not found.rows:
+                raise _NothingExpiredError
+            done.rows, done.files = found.rows, len(found.masks)
+            return self._without(delta, found)
+
+        with suppress(_NothingExpiredError):
+            delta.commit(change)
+        return done
+
+    def expired(self, now_s: float) -> Expired:
+        """What `expire` would remove, and the number of files that have it; nothing is changed.
+
+        Raises
+        ------
+        OutputError
+            The table cannot be read.
+        """
+        limits, delta = self._retention.limits(now_s), self._open()
+        if delta is None or limits.latest_ms is None:
+            return Expired()
+        found = self._expired_moves(delta, delta.files_of(self.broker), limits)
+        return Expired(found.rows, len(found.masks) if found.rows else 0)
+
+    def _expired_moves(self, delta: DeltaTable, present: Iterable[DataFile], limits: ExpiryLimits) -> _ExpiredMoves:
         assert limits.latest_ms is not None
         least = time_of(limits.latest_ms)
-        files, added, reached, expired = [], [], CONSUMPTION_SCHEMA.empty_table(), 0
+        masks: list[tuple[DataFile, Bools]] = []
+        reached = CONSUMPTION_SCHEMA.empty_table()
         for file in present:
             first = logged_time(file.bounds.columns.get("seen_after", (None, None))[0])
-            if file.vector is not None or file.bounds.broker != self._broker or (first and first >= least):
+            if file.vector is not None or file.bounds.broker != self.broker or (first and first >= least):
                 continue
-            with output_errors(f"{self.path}: cannot read the ledger's rows", self.path):
-                rows = _read(delta, file, CONSUMPTION_SCHEMA.names).cast(CONSUMPTION_SCHEMA)
-            topics = rows["topic"].combine_chunks().dictionary_encode()
-            times = rows["seen_after"].cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64()).to_numpy()
+            moves = self._read(delta, file, ("topic", "seen_after"))
+            topics = moves["topic"].combine_chunks().dictionary_encode()
+            times = moves["seen_after"].cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64()).to_numpy()
             mask = limits.mask(topics.indices.to_numpy(), topics.dictionary.to_pylist(), times)
-            expired += int(mask.sum())
-            reached = _last_of_each(pa.concat_tables([reached, rows.filter(pa.array(mask))]))
-            files.append(file)
-            if not mask.all():
-                added.append(self._file(delta, rows.filter(pa.array(~mask))))
-        if expired <= reached.num_rows:
-            raise _NothingExpiredError
-        if (first_rows := _as_first_seen(reached)).num_rows:
-            added.append(self._file(delta, first_rows))
-        note = {"broker": self._broker, "what": "expired", "retention": str(self._retention)}
-        return Change(added, files, None, deleted=expired - first_rows.num_rows, note=note)
+            if mask.any():
+                masks.append((file, mask))
+                rows = self._read(delta, file).filter(pa.array(mask)).cast(CONSUMPTION_SCHEMA)
+                reached = last_of_each(pa.concat_tables([reached, rows]))
+        return _ExpiredMoves(masks, _as_first_seen(reached))
+
+    def _without(self, delta: DeltaTable, found: _ExpiredMoves) -> Change:
+        """What takes expired rows out of their files."""
+        rest = (self._read(delta, file).filter(pa.array(~mask)) for file, mask in found.masks if not mask.all())
+        added = [self._file(delta, rows.cast(CONSUMPTION_SCHEMA)) for rows in rest]
+        if found.reached.num_rows:
+            added.append(self._file(delta, found.reached))
+        note = {"broker": self.broker, "what": EXPIRED, "retention": str(self._retention)}
+        return Change(added, [file for file, _ in found.masks], None, deleted=found.rows, note=note)
 
     def _mergeable(self, delta: DeltaTable) -> list[DataFile]:
         """Files that are to become one; none if there are few."""
         alike: dict[int, list[DataFile]] = defaultdict(list)
-        for file in sorted(delta.files_of(self._broker), key=lambda file: file.modification_time_ms):
+        for file in sorted(delta.files_of(self.broker), key=lambda file: file.modification_time_ms):
             rows = file.bounds.rows or _LARGE_ROWS
-            if file.vector is None and file.bounds.broker == self._broker and rows < _LARGE_ROWS // 2:
+            if file.vector is None and file.bounds.broker == self.broker and rows < _LARGE_ROWS // 2:
                 alike[int(math.log(rows, _MERGED_AT))].append(file)
         for files in alike.values():
             total = np.cumsum([file.bounds.rows for file in files])
@@ -233,10 +307,9 @@ class ConsumptionTable:
 
     def _merge(self, delta: DeltaTable, files: Sequence[DataFile]) -> bool:
         """Write the rows of files into one; False if another writer changed one of them."""
-        with output_errors(f"{self.path}: cannot read the ledger's rows", self.path):
-            rows = pa.concat_tables([_read(delta, file, CONSUMPTION_SCHEMA.names) for file in files])
-        merged = self._file(delta, rows.unify_dictionaries().take(_by_queue(rows)[0]).cast(CONSUMPTION_SCHEMA))
-        return delta.rewrite([file.path for file in files], [merged], 0, 1, {"broker": self._broker, **_NOTE})
+        rows = pa.concat_tables([self._read(delta, file) for file in files])
+        merged = self._file(delta, rows.unify_dictionaries().take(by_queue(rows)[0]).cast(CONSUMPTION_SCHEMA))
+        return delta.rewrite([file.path for file in files], [merged], 0, 1, {"broker": self.broker, **_NOTE})
 
     def _file(self, delta: DeltaTable, rows: pa.Table) -> DataFile:
         return DataFile.of_rows(delta.storage, rows, _STATISTICS_COLUMNS, **_FORM)
@@ -251,34 +324,46 @@ class ConsumptionTable:
             )
         return self._delta
 
-    def _last_rows(self, delta: DeltaTable, file: DataFile) -> pa.Table:
+    def _read(self, delta: DeltaTable, file: DataFile, names: Sequence[str] = CONSUMPTION_SCHEMA.names) -> pa.Table:
         with output_errors(f"{self.path}: cannot read the ledger's rows", self.path):
-            rows = _read(delta, file, _LAST_COLUMNS)
-        if file.bounds.broker != self._broker:
-            rows = rows.filter(pc.equal(rows["broker"], self._broker))
-        return _last_of_each(rows).cast(_EMPTY.schema)
+            return read_moves(delta.storage, file, names)
+
+    def _last_rows(self, delta: DeltaTable, file: DataFile) -> pa.Table:
+        rows = of_broker(self._read(delta, file, _LAST_COLUMNS), file, self.broker)
+        return last_of_each(rows).cast(_EMPTY.schema)
 
 
-_LAST_COLUMNS: Final = ("broker", *_KEY, "offset_after", "seen_before", "seen_after")
-_EMPTY: Final = pa.schema([CONSUMPTION_SCHEMA.field(name) for name in _LAST_COLUMNS]).empty_table()
+def read_moves(storage: TableStorage, file: DataFile, names: Sequence[str] = CONSUMPTION_SCHEMA.names) -> pa.Table:
+    """A file's rows, texts as dictionaries, which take a tenth of the memory and of the time.
 
-
-def _read(delta: DeltaTable, file: DataFile, names: Sequence[str]) -> pa.Table:
-    """A file's rows, texts as dictionaries, which take a tenth of the memory and of the time."""
+    Raises
+    ------
+    OSError, pa.ArrowException
+        The file cannot be read.
+    """
     fields = [CONSUMPTION_SCHEMA.field(name) for name in names]
-    texts = {field.name: pa.dictionary(pa.int32(), pa.string()) for field in fields if field.type == pa.string()}
-    batches = live_batches(delta.storage, file, names, read_dictionary=[*texts])
+    texts = {field.name: _DICTIONARY for field in fields if field.type == pa.string()}
     schema = pa.schema([field.with_type(texts.get(field.name, field.type)) for field in fields])
+    batches = live_batches(storage, file, names, read_dictionary=[*texts])
     return pa.Table.from_batches(batches, None).select(list(names)).cast(schema)
 
 
-def _by_queue(rows: pa.Table) -> tuple[Int64s, Int64s]:
+def of_broker(rows: pa.Table, file: DataFile, broker: str) -> pa.Table:
+    """Those rows of a file that are the broker's."""
+    return rows if file.bounds.broker == broker else rows.filter(pc.equal(rows["broker"], broker))
+
+
+_LAST_COLUMNS: Final = ("broker", *KEY, "offset_after", "seen_before", "seen_after")
+_EMPTY: Final = pa.schema([CONSUMPTION_SCHEMA.field(name) for name in _LAST_COLUMNS]).empty_table()
+
+
+def by_queue(rows: pa.Table) -> tuple[Int64s, Int64s]:
     """The order of the rows by topic, queue and group, each queue's by time; and the number of each one's queue in it.
 
     Rows of one time stay in their order.
     """
     queues = np.zeros(rows.num_rows, np.int64)
-    for name in _KEY:
+    for name in KEY:
         column = rows[name].unify_dictionaries().combine_chunks().dictionary_encode()
         values = column.dictionary.to_pylist()
         place = {value: number for number, value in enumerate(sorted(values))}
@@ -298,9 +383,9 @@ def _ascend(queues: Int64s, times: Int64s) -> bool:
     return bool(((steps > 0) | ((steps == 0) & (np.diff(times) >= 0))).all())
 
 
-def _last_of_each(rows: pa.Table) -> pa.Table:
+def last_of_each(rows: pa.Table) -> pa.Table:
     """The last row of each queue of each group."""
-    order, queues = _by_queue(rows)
+    order, queues = by_queue(rows)
     return rows.take(order[np.append(np.diff(queues) != 0, True)[: len(order)]])
 
 

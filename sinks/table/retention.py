@@ -137,6 +137,14 @@ class ExpiryLimits:
         return f"coalesce(CASE {' '.join(cases)} ELSE false END, false)" if cases else "false"
 
 
+@dataclass
+class Expired:
+    """How many rows have expired, and the number of files that had them."""
+
+    rows: int = 0
+    files: int = 0
+
+
 def expiry_ms(store_time_ms: int, days: int) -> int:
     """When a row that is kept so many days expires: the beginning of a day."""
     return (store_time_ms // DAY_MS + days + 1) * DAY_MS

@@ -46,7 +46,7 @@ from reput.sinks.table.message_file import (
     columns_with_bounds,
 )
 from reput.sinks.table.replace import RestOfFiles
-from reput.sinks.table.retention import ALL_FOREVER, NEVER_MS, NO_TIME, ExpiryLimits, RowRetention, expiry_ms
+from reput.sinks.table.retention import ALL_FOREVER, NEVER_MS, NO_TIME, Expired, ExpiryLimits, RowRetention, expiry_ms
 from reput.sinks.table.storage import TableStorage
 from reput.source.arrays import Bools, Int64s
 from reput.source.errors import MayPassError, OutputError, ReputError, TransientError
@@ -59,14 +59,6 @@ _log = logging.getLogger("reput")
 
 _ROWS_LOOKED_AT = 128 * 1024
 _COLUMNS = ("broker", "topic", "store_time")
-
-
-@dataclass
-class Expired:
-    """Rows that have expired, and the number of files that had them."""
-
-    rows: int = 0
-    files: int = 0
 
 
 @dataclass(frozen=True)

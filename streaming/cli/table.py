@@ -66,9 +66,8 @@ def optimize(table: Table, broker: Broker = None, as_json: Json = False) -> None
     set_up_logging()
     with working("merging and sorting files"):
         from reput.streaming.table import commands  # noqa: PLC0415
-        from reput.streaming.table import commands as merging  # noqa: PLC0415
 
-        done = merging.optimize(table, broker)
+        done = commands.optimize(table, broker)
     typer.echo(commands.as_json(done) if as_json else commands.optimize_text(done))
 
 
@@ -92,9 +91,8 @@ def vacuum(
     """
     with working("looking for files that no version needs"):
         from reput.streaming.table import commands  # noqa: PLC0415
-        from reput.streaming.table import commands as cleaning  # noqa: PLC0415
 
-        done = cleaning.vacuum(table, keep_versions, dry_run=dry_run)
+        done = commands.vacuum(table, keep_versions, dry_run=dry_run)
     typer.echo(commands.as_json(done) if as_json else commands.vacuum_text(done, dry_run=dry_run))
 
 
@@ -106,9 +104,8 @@ def repair(table: Table, as_json: Json = False) -> None:
     """
     with working("reading the table's log"):
         from reput.streaming.table import commands  # noqa: PLC0415
-        from reput.streaming.table import commands as repairing  # noqa: PLC0415
 
-        done = repairing.repair(table)
+        done = commands.repair(table)
     typer.echo(commands.as_json(done) if as_json else commands.repair_text(done))
 
 
@@ -128,10 +125,9 @@ def expire(
     with working("looking for expired rows" if dry_run else "removing expired rows"):
         from reput.streaming.config.pipeline import load_table_options  # noqa: PLC0415
         from reput.streaming.table import commands  # noqa: PLC0415
-        from reput.streaming.table import commands as expiring  # noqa: PLC0415
 
         retention = load_table_options(settings.config, settings.option or ())
-        carry_out = expiring.expiry_plan if dry_run else expiring.expire
+        carry_out = commands.expiry_plan if dry_run else commands.expire
         done = carry_out(table, retention, broker)
     typer.echo(commands.as_json(done) if as_json else commands.expiry_text(done, dry_run=dry_run))
 
@@ -157,11 +153,10 @@ def forget(
     with working("removing rows" if yes else "looking for rows"):
         from reput.sinks.table.forget import ForgetRequest  # noqa: PLC0415
         from reput.streaming.table import commands  # noqa: PLC0415
-        from reput.streaming.table import commands as forgetting  # noqa: PLC0415
 
         request = ForgetRequest(topic or (), key or (), uniq_key or (), msg_id or (), broker)
-        forgetting.checked_request(request)
-        done = forgetting.forget(table, request) if yes else forgetting.forgetting_plan(table, request)
+        commands.checked_request(request)
+        done = commands.forget(table, request) if yes else commands.forgetting_plan(table, request)
     if isinstance(done, commands.ForgetPlan):
         typer.echo(commands.as_json(done) if as_json else commands.plan_text(done))
         return 0

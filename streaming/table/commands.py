@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from reput.sinks.table.cleaning import LOG_KEPT, Cleaning, cleaning
+from reput.sinks.table.consumption import ConsumptionTable, ledger_brokers
 from reput.sinks.table.data_file import DataFile, count_by_broker, keys_file, rows_in
 from reput.sinks.table.delta_table import DeltaTable
 from reput.sinks.table.forget import ForgetRequest, Forgetting, Forgotten, Traces, traces
@@ -22,9 +23,9 @@ from reput.sinks.table.history import LogEntry, log_entries
 from reput.sinks.table.location import TableLocation
 from reput.sinks.table.log import log_damage, log_errors, read_snapshot, transaction_id, write_checkpoint
 from reput.sinks.table.message_file import TABLE_SCHEMA
-from reput.sinks.table.retention import RowRetention
+from reput.sinks.table.retention import Expired, RowRetention
 from reput.sinks.table.storage import output_errors, table_storage
-from reput.sinks.table.upkeep import Expired, ExpiredRows, TableUpkeep
+from reput.sinks.table.upkeep import ExpiredRows, TableUpkeep
 from reput.source.errors import OptionError, output_error_of
 from reput.source.printable import counted, printable, printable_json
 from reput.source.rows.message_schema import LATER_NAMES, spark_schema
@@ -33,6 +34,7 @@ from reput.streaming.output.paths import check_table
 from reput.streaming.process.text_table import TextTable
 from reput.streaming.status.batch_report import size_text
 
+_MOVES = "move of a consumer group", "moves of consumer groups"
 _COLUMNS = ("version", "time", "operation", "broker", "range", "files", "rows", "size", "by")
 
 
@@ -82,6 +84,11 @@ class TableState:
     def rows(self) -> int:
         """The number of rows that no deletion vector removes."""
         return sum(self._rows)
+
+    @property
+    def has_messages(self) -> bool:
+        """Whether its rows are messages, by their columns; those of the ledger of consumption are moves."""
+        return "store_time" in self.snapshot.column_names
 
     @property
     def size_bytes(self) -> int:
@@ -170,10 +177,14 @@ class RepairReport:
 
 @dataclass(frozen=True)
 class ExpiryReport:
-    """What has expired by `retention` and was removed, or would be: rows, and the files that had them, by broker."""
+    """What has expired by `retention` and was removed, or would be: rows, and the files that had them, by broker.
+
+    `consumption` are the rows of the ledger beside the table, of the brokers that have any there.
+    """
 
     retention: str
     brokers: dict[str, Expired]
+    consumption: dict[str, Expired]
 
 
 @dataclass(frozen=True)
@@ -227,7 +238,8 @@ def describe_json(state: TableState) -> str:
 def describe_text(state: TableState) -> str:
     """The description for people."""
     told = description(state)
-    each = f", {told['bytes_a_message']} bytes a message" if state.rows else ""
+    what = "message" if state.has_messages else "row"
+    each = f", {told['bytes_a_message']} bytes a {what}" if state.rows else ""
     lines = [
         f"{state.path}: version {state.version}",
         f"{counted(told['rows'], 'row')} in {counted(told['files'], 'file')}, {size_text(state.size_bytes)}{each}",
@@ -238,10 +250,12 @@ def describe_text(state: TableState) -> str:
         end = "without a transaction of reput" if broker.end is None else f"complete up to {broker.end}"
         last = "" if broker.last_range is None else ", last [{}, {})".format(*broker.last_range)
         lines.append(f"broker {broker.broker}: {counted(broker.rows, 'row')}, {end}{last}")
-    lines.append(
-        f"{counted(told['small_files'], 'small file')}, merged when there are enough of them; "
-        f"{counted(told['unsorted_files'], 'large one')} to be sorted; {told['unfiltered_files']} without a key filter"
-    )
+    if state.has_messages:
+        lines.append(
+            f"{counted(told['small_files'], 'small file')}, merged when there are enough of them; "
+            f"{counted(told['unsorted_files'], 'large one')} to be sorted; "
+            f"{told['unfiltered_files']} without a key filter"
+        )
     features = f", features {', '.join(told['features'])}" if told["features"] else ""
     lines.append(f"reader version {told['reader_version']}, writer version {told['writer_version']}{features}")
     lines += [f"{name} = {value}" for name, value in told["properties"].items()]
@@ -320,8 +334,9 @@ def expiry_text(report: ExpiryReport, *, dry_run: bool) -> str:
     """What was removed, by broker."""
     verb = "would remove" if dry_run else "removed"
     lines = [
-        f"broker {broker}: {verb} {counted(done.rows, 'row')} from {counted(done.files, 'file')}"
-        for broker, done in report.brokers.items()
+        f"broker {broker}: {verb} {counted(done.rows, *what)} from {counted(done.files, 'file')}"
+        for what, found in ((("row",), report.brokers), (_MOVES, report.consumption))
+        for broker, done in found.items()
     ]
     return _text([*lines, f"tableRetention: {report.retention}"])
 
@@ -399,8 +414,21 @@ def _text(lines: Iterable[str]) -> str:
 
 
 def existing_table(path: TableLocation) -> DeltaTable:
-    """The message table at `path`, which must be there and stays as it is; errors as ``check_table``."""
+    """The message table at `path`, which must be there and stays as it is.
+
+    Raises
+    ------
+    OptionError
+        It is another table, such as the ledger of consumption.
+    OutputError
+        There is none, or it cannot be read.
+    """
     check_table(path)
+    if not TableState(path).has_messages:
+        raise OptionError(
+            f"{path} is no message table: it has no store times",
+            advice="give the table that 'reput tail' keeps; what it keeps beside it is maintained with it",
+        )
     return DeltaTable(path.resolve(), spark_schema(TABLE_SCHEMA), later=LATER_NAMES)
 
 
@@ -518,20 +546,21 @@ def expiry_plan(path: TableLocation, retention: RowRetention, broker: str | None
     OutputError
         The table cannot be read.
     """
-    state = _state(path, retention)
-    limits = retention.limits(time.time())
-    found = {}
+    expiring = _Expiring(path, retention, broker)
+    state, now_s = expiring.state, time.time()
+    limits, found = retention.limits(now_s), {}
     with log_errors(state.path):
-        for name in _brokers(state, broker):
+        for name in expiring.brokers:
             rows = ExpiredRows(name, limits)
             files = (file for file in state.files if file.bounds.broker in (name, None))
             expired = [rows.look_into(state.storage, file.path).rows for file in files]
             found[name] = Expired(sum(expired), sum(map(bool, expired)))
-    return ExpiryReport(str(retention), found)
+    moves = {each.broker: each.expired(now_s) for each in expiring.ledgers}
+    return ExpiryReport(str(retention), found, moves)
 
 
 def expire(path: TableLocation, retention: RowRetention, broker: str | None) -> ExpiryReport:
-    """Remove the expired rows of `broker`, or of each.
+    """Remove the expired rows of `broker`, or of each, and their moves in the ledger of consumption.
 
     Killed at any moment, the commits that were made stay, and the same command does the rest.
 
@@ -544,31 +573,31 @@ def expire(path: TableLocation, retention: RowRetention, broker: str | None) -> 
     TransientError
         Other writers committed first again and again, or the disk is full.
     """
-    state = _state(path, retention)
-    names = _brokers(state, broker)
-    table = existing_table(path)
+    expiring = _Expiring(path, retention, broker)
+    table = expiring.table
     with log_errors(table.path), output_errors(f"{table.path} cannot be tidied", table.path):
-        done = {name: TableUpkeep(table, name, 0, retention).expire_to_the_end() for name in names}
-    return ExpiryReport(str(retention), done)
+        done = {name: TableUpkeep(table, name, 0, retention).expire_to_the_end() for name in expiring.brokers}
+        moves = {each.broker: each.expire(time.time()) for each in expiring.ledgers}
+    return ExpiryReport(str(retention), done, moves)
 
 
-def _state(path: TableLocation, retention: RowRetention) -> TableState:
-    if retention.days_min is None:
-        raise OptionError(
-            f"tableRetention={retention}: no row ever expires",
-            advice="give the rule that the tail has, by --config or --option",
-        )
-    check_table(path)
-    return TableState(path)
+class _Expiring:
+    """A table and the ledger beside it whose rows may expire: `brokers` of the one, a writer for each of the other."""
 
-
-def _brokers(state: TableState, broker: str | None) -> list[str]:
-    found = [each.broker for each in state.brokers]
-    if broker is None:
-        return found
-    if broker not in found:
-        raise OptionError(f"--broker {broker}: {state.path} has no rows of that broker")
-    return [broker]
+    def __init__(self, path: TableLocation, retention: RowRetention, broker: str | None) -> None:
+        if retention.days_min is None:
+            raise OptionError(
+                f"tableRetention={retention}: no row ever expires",
+                advice="give the rule that the tail has, by --config or --option",
+            )
+        self.table = existing_table(path)
+        self.state = TableState(path)
+        self.brokers = [each.broker for each in self.state.brokers if broker in (None, each.broker)]
+        self.ledgers = [
+            ConsumptionTable(path, name, 0, retention) for name in ledger_brokers(path) if broker in (None, name)
+        ]
+        if broker is not None and not self.brokers and not self.ledgers:
+            raise OptionError(f"--broker {broker}: {self.state.path} has no rows of that broker")
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -595,7 +624,7 @@ def forgetting_plan(path: TableLocation, request: ForgetRequest) -> ForgetPlan:
     OutputError
         The table cannot be read.
     """
-    check_table(path)
+    existing_table(path)
     state = TableState(path)
     with log_errors(state.path):
         found = traces(state.storage, request)

@@ -32,10 +32,11 @@ from reput.sinks.store_comparison import (
     store_files,
 )
 from reput.sinks.table.comparison import STRETCH_BYTES, Row, StretchSums, compare_rows, plain_rows
+from reput.sinks.table.consumption_check import check_consumption
 from reput.sinks.table.data_file import bad_files
 from reput.sinks.table.forgotten_rows import NONE_FORGOTTEN, forgotten_rows
 from reput.sinks.table.history import log_entries
-from reput.sinks.table.location import TableLocation
+from reput.sinks.table.location import TableLocation, consumption_table_path
 from reput.sinks.table.log import log_errors
 from reput.sinks.table.message_table import MessageTable
 from reput.sinks.table.storage import LOG, table_storage
@@ -104,6 +105,7 @@ def verify(config: PipelineConfig, request: VerifyRequest) -> VerifyReport:
         sections = verification.run(session.tasks)
         if request.table is not None:
             sections.append(verify_table(request.table, config.broker.name, verification, session.tasks, session.spark))
+            sections += _verify_consumption(request.table, config.broker.name)
         files = store_files(request.output, config.commit_log)
         if request.against is not None:
             sections.append(_compare_stores(config, files, request.against))
@@ -221,6 +223,19 @@ def verify_table(
         section.findings.differ(Difference(kind, f"{path / name} {problem}", str(path / name)))
     _compare(rows, found, path, broker, verification, section)
     return section
+
+
+def _verify_consumption(table: TableLocation, broker: str) -> Iterator[StoreSection]:
+    """Compare the moves of the broker's groups in the ledger beside the table, if it has any, with each other."""
+    section = StoreSection("consumption")
+    section.compared = check_consumption(table, broker, section.findings) or {}
+    if section.findings.differences:
+        history = f"'reput table history --table {printable(str(consumption_table_path(table)))}'"
+        section.advice = (
+            f"no log has these moves, so no command makes them again; {history} says who changed the ledger"
+        )
+    if section.compared:
+        yield section
 
 
 def _compare(
@@ -372,6 +387,7 @@ _ONE: Final = {
     "keys": "key",
     "rows": "row",
     "columns": "column",
+    "moves": "move",
 }
 
 

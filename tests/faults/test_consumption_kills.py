@@ -23,7 +23,9 @@ from faults import consumption_tail
 from faults.tail_process import environment
 from support.proof_counts import Proof
 
+from reput.sinks.findings import Findings
 from reput.sinks.table.consumption import ConsumptionTable
+from reput.sinks.table.consumption_check import check_consumption
 from reput.streaming.sql.duckdb_query import duckdb_query
 
 KILLS = int(os.environ.get("REPUT_PROOF_KILLS", "40"))
@@ -153,7 +155,9 @@ def test_no_move_is_lost_or_doubled(kills: int, tmp_path: Path, proof: Proof) ->
     assert rows.keys() == consumers.written.keys()
     for key, of_queue in rows.items():
         check(of_queue, consumers.written[key])
-    moves = sum(map(len, rows.values()))
+    moves, findings = sum(map(len, rows.values())), Findings()
+    assert check_consumption(tmp_path / "table", "broker-a", findings) == {"moves": moves}
+    assert findings.first == []
     assert moves > kills
     proof("G6 keepers of the ledger of consumption killed with -9", kills)
     proof("G6 moves of consumer groups under such kills", moves)

@@ -327,6 +327,7 @@ def test_the_plan_and_the_command(kept: KeptTable) -> None:
     assert json.loads(said.splitlines()[-1]) == {
         "retention": RETENTION,
         "brokers": {"b": {"rows": rows, "files": 1}},
+        "consumption": {},
     }
     assert kept.found() == [kept.offsets[number] for number in kept_numbers()]
     kept.open()

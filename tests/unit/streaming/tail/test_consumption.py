@@ -9,17 +9,23 @@ import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.command_line import run_reput
+from support.record_writer import Message, write_log
+from support.store_table import add_store
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.table.columns import CONSUMPTION_SCHEMA
+from reput.sinks.table.consumption import ConsumptionTable
 from reput.sinks.table.delta_table import DataFile, DeltaTable
 from reput.sinks.table.location import consumption_table_path
 from reput.sinks.table.log import read_snapshot
+from reput.sinks.table.retention import Expired, RowRetention
 from reput.source.errors import OutputError
 from reput.source.times import milliseconds_of
 from reput.streaming.config import consumer_offsets
@@ -433,15 +439,75 @@ def test_offsets_of_config_v2_are_read_from_its_database(broker: Broker) -> None
     assert broker.moves() == [("billing", "orders", 3, None, 70_000, "first_seen")]
 
 
-def test_a_look_at_a_thousand_groups_takes_a_few_milliseconds(broker: Broker) -> None:
-    groups = {f"topic-{number % 50}@group-{number}": dict.fromkeys(range(16), 10000000) for number in range(1000)}
-    watch = consumer_offsets.ConsumerOffsetsWatch(load_config(broker.store), broker.store)
-    spent = 0.0
-    for turn in range(10):
-        for queues in groups.values():
-            queues.update(dict.fromkeys(queues, 10000000 + turn))
-        broker.write(groups)
-        began = time.process_time()
-        watch.look(takes_backup=False)
-        spent += time.process_time() - began
-    assert spent / 10 < 0.05  # a busy machine
+def test_a_file_whose_topics_stay_is_not_written_again(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither in the ledger nor beside it: it would be written each day, for a rule about another topic."""
+    monkeypatch.setattr("reput.sinks.table.consumption._MERGED_AT", 1000)
+    options = "tableRetention=orders=1d"
+    watch = broker.start(options)
+    for offset in (10, 20, 30):
+        broker.write({"stock@billing": {0: offset}})
+        watch.look()
+    for offset in (10, 20, 30):
+        broker.write({"stock@billing": {0: 30}, "orders@billing": {0: offset}})
+        watch.look()
+    before = data_files(broker)
+    two_days_later = time.time() + 2 * 86_400
+    table = ConsumptionTable(broker.table, "broker-a", 0, RowRetention.parse("orders=1d"))
+    assert table.expired(two_days_later) == Expired(2, 3)
+    assert table.expired(time.time()) == Expired()
+    assert data_files(broker) == before
+    assert table.expire(two_days_later) == Expired(2, 3)
+    stayed = {file.path for file in read_snapshot(consumption_table_path(broker.table)).files()}
+    assert len(stayed & before) == 3
+    assert len(data_files(broker) - before) == 1
+    for _ in range(2):
+        assert table.expired(two_days_later) == table.expire(two_days_later) == Expired()
+    assert len(data_files(broker) - before) == 1
+
+
+def data_files(broker: Broker) -> set[str]:
+    return {path.name for path in consumption_table_path(broker.table).glob("*.parquet")}
+
+
+def test_the_command_expires_the_moves_of_each_broker_or_of_one(broker: Broker) -> None:
+    """Beside a message table with rows of the one broker alone."""
+    write_log(broker.store / "commitlog", [Message("orders", store_timestamp=now_ms())])
+    add_store(broker.table, broker.store, "broker-a")
+    for watch in (broker.watch, broker.start(broker="broker-b")):
+        shutil.rmtree(broker.output / "reput", ignore_errors=True)
+        for offset in (10, 20, 30):
+            broker.write({"orders@billing": {0: offset}})
+            watch.look()
+    words = ["table", "expire", "--table", str(broker.table), "-o", "tableRetention=orders=1d"]
+    assert "broker broker-b: removed 0 moves" in run_reput(words).stdout
+    with mock.patch.object(time, "time", return_value=time.time() + 2 * 86_400):
+        plan = json.loads(run_reput([*words, "--dry-run", "--json"]).stdout)
+        assert plan["consumption"] == {name: {"rows": 2, "files": 3} for name in ("broker-a", "broker-b")}
+        assert len(broker.rows()) == 6
+        of_one = run_reput([*words, "--broker", "broker-b"]).stdout
+        assert of_one.startswith("broker broker-b: removed 2 moves of consumer groups from 3 files")
+        assert [row["broker"] for row in broker.rows()].count("broker-a") == 3
+        assert json.loads(run_reput([*words, "--json"]).stdout)["consumption"]["broker-a"] == {"rows": 2, "files": 3}
+        assert "--broker broker-c: " in run_reput([*words, "--broker", "broker-c"], 2).output
+    assert broker.moves() == [("billing", "orders", 0, None, 30, "first_seen")] * 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["expire", "-o", "tableRetention=*=1d"],
+        ["optimize"],
+        ["forget", "--topic", "orders"],
+        ["forget", "--topic", "orders", "--yes"],
+    ],
+)
+def test_commands_about_messages_refuse_the_ledger(broker: Broker, words: list[str]) -> None:
+    broker.write({"orders@billing": {0: 10}})
+    broker.watch.look()
+    path = consumption_table_path(broker.table)
+    before = broker.rows()
+    assert "is no message table" in run_reput(["table", *words, "--table", str(path)], 2).output
+    assert broker.rows() == before
+    told = run_reput(["table", "describe", "--table", str(path)]).stdout
+    assert "1 row in 1 file" in told
+    assert "key filter" not in told
