@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker.fixtures import release, rocketmq  # noqa: F401
+from broker.fixtures import judge, release, rocketmq  # noqa: F401
 from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 from support.broker_stores import unpack

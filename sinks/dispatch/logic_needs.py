@@ -1,7 +1,7 @@
 """What tasks compute of a record for queues and index: its entry, and more queues for one message.
 
 More queues come of the properties INNER_MULTI_DISPATCH and INNER_MULTI_QUEUE_OFFSET:
-``ConsumeQueue#multiDispatchLmqQueue`` of 4.9.3; with `lmq_topics_only` the check that 5.3.2 added.
+``ConsumeQueue#multiDispatchLmqQueue``; later releases leave topics and names out (``source/releases.py``).
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from dataclasses import dataclass
 
 from reput.sinks.files.store_path import LIGHT_QUEUE, consume_queue_directory
 from reput.sinks.filter.consumer_filter import ConsumerFilters
+from reput.source import releases
 from reput.source.errors import SinkError
 from reput.source.record.message_properties import SCHEDULE_TOPIC, parse_long
+from reput.source.releases import Version
 
 _log = logging.getLogger(__name__)
 _WARNINGS_MAX = 20  # by one process
@@ -21,8 +23,9 @@ _warnings = itertools.count()
 
 _SEPARATOR = ","
 _PATH_SEPARATOR = "/"
-# Topics whose messages 5.3.2 and later dispatch to no other queue (``MultiDispatchUtils``, ``LmqDispatch``).
-_SYSTEM_TOPIC_PREFIXES = ("%RETRY%", "rmq_sys_")
+_RETRIES = "%RETRY%"
+_SYSTEM_TOPICS = "rmq_sys_"
+_TIMERS = "rmq_sys_wheel_timer"
 _DEAD_LETTERS = "%DLQ%"
 
 
@@ -30,12 +33,14 @@ _DEAD_LETTERS = "%DLQ%"
 class MultiDispatch:
     """The broker's settings: `enable_lmq` is ``enableLmq``; without ``enableMultiDispatch`` there is no object.
 
+    `version` is the release, which decides about topics that stay alone and names that are passed over.
+
     Queues in RocksDB (`in_rocksdb`) need no ``enableMultiDispatch``, may have any name, and get no messages of %DLQ%
     (``RocksDBConsumeQueueStore#dispatchLMQ``, ``MixAll#topicAllowsLMQ``).
     """
 
     enable_lmq: bool = False
-    lmq_topics_only: bool = False
+    version: Version = releases.FIRST
     in_rocksdb: bool = False
 
     def queues(
@@ -60,7 +65,7 @@ class MultiDispatch:
             return []
         found = []
         for name, text in zip(wanted, given, strict=True):
-            if self.lmq_topics_only and not self.in_rocksdb and _is_path(name):
+            if self.passes_over_paths and not self.in_rocksdb and _is_path(name):
                 _warn("the message at %d names the queue %r, which the broker passes over", physical_offset, name)
                 continue
             offset = parse_long(text)
@@ -79,14 +84,22 @@ class MultiDispatch:
 
     def takes(self, topic: str) -> bool:
         """Whether messages of a topic go to further queues."""
-        is_system_topic = topic.startswith(_SYSTEM_TOPIC_PREFIXES) or topic == SCHEDULE_TOPIC
-        if self.in_rocksdb and topic.startswith(_DEAD_LETTERS):
-            return False
-        return not (self.lmq_topics_only and is_system_topic)
+        if topic.startswith(_RETRIES):
+            return not releases.RETRIES_STAY_ALONE.holds(self.version)
+        if topic in (_TIMERS, SCHEDULE_TOPIC):
+            return not releases.TIMERS_STAY_ALONE.holds(self.version)
+        if topic.startswith(_SYSTEM_TOPICS):
+            return not releases.SYSTEM_TOPICS_STAY_ALONE.holds(self.version)
+        return not (self.in_rocksdb and topic.startswith(_DEAD_LETTERS))
+
+    @property
+    def passes_over_paths(self) -> bool:
+        """Whether a further queue whose name holds a separator of paths is passed over."""
+        return releases.PASSES_OVER_PATHS.holds(self.version)
 
     def fails_at(self, topic: str, names: str, offsets: str) -> str | None:
         """The offset in the two properties at which the broker's own dispatch of a message ends in an exception."""
-        return bad_offset(names, offsets, passes_over_paths=self.lmq_topics_only) if self.takes(topic) else None
+        return bad_offset(names, offsets, passes_over_paths=self.passes_over_paths) if self.takes(topic) else None
 
 
 def bad_offset(names: str, offsets: str, *, passes_over_paths: bool = False) -> str | None:

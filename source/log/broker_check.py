@@ -1,7 +1,7 @@
 """What a broker's own check makes of the bytes at a place of a segment, and the walk over records by that check.
 
-``CommitLog#checkMessageAndReturnSize`` of 4.9.3 and of 5.5.0. It is less strict than a ``Verdict``: the broker never
-compares a record's own physical offset and takes an empty topic, and the two releases differ in what they read.
+``CommitLog#checkMessageAndReturnSize``. It is less strict than a ``Verdict``: the broker never compares a record's own
+physical offset and takes an empty topic, and releases differ in what they read.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from reput.source import releases
 from reput.source.kernels import property_kernels as pk
 from reput.source.kernels import record_kernels as rk
 from reput.source.log.mapped_file_queue import MappedFile, open_segment, read_fully
@@ -20,6 +21,7 @@ from reput.source.log.segment_scan import Window, scan_segment
 from reput.source.record import message_format as fmt
 from reput.source.record.message_format import BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG
 from reput.source.record.message_properties import decode_utf8, inner_batch, parse_properties, tags_code
+from reput.source.releases import Version
 
 # So much of a segment at most is one stretch of good records: what is made of it stands in memory.
 _STRETCH_BYTES = 64 * 1024 * 1024
@@ -38,17 +40,17 @@ class BrokerRules:
 
     Attributes
     ----------
-    is_v5
-        It is 5.5.0, else 4.9.3: 5.x reads V2 records, inner batches, and compares sizes with what is left of the file.
+    version
+        The release, which decides whether it reads V2 records and inner batches, and compares sizes with the file's.
     check_crc
         Bodies are compared with their CRC: by recovery unless ``checkCRCOnRecover=false``, never by a replay.
     verifies_property_crc
-        With `check_crc`, the appended property is compared in place of the body's CRC (``forceVerifyPropCRC``, 5.x).
+        With `check_crc`, the appended property is compared in place of the body's CRC (``forceVerifyPropCRC``).
     delays_ms
         Delay levels in milliseconds, level 1 first.
     """
 
-    is_v5: bool
+    version: Version
     check_crc: bool
     verifies_property_crc: bool
     delays_ms: tuple[int, ...]
@@ -204,8 +206,8 @@ def check_open(descriptor: int, file: MappedFile, start: int, limit: int, rules:
 
 
 def _parsed(window: Window, rules: BrokerRules) -> Window:
-    """The window up to its first record that 4.9.3 does not know."""
-    if rules.is_v5 or not len(window):
+    """The window up to its first record that a release before V2 does not know."""
+    if releases.READS_V2_RECORDS.holds(rules.version) or not len(window):
         return window
     is_v2 = window.data[window.parts[:, rk.AT] + fmt.MAGIC_AT + 3] == _MAGIC_LAST_BYTE_V2
     if not is_v2.any():
@@ -247,16 +249,19 @@ class _Buffer:
 
 def _read_record(buffer: _Buffer, rules: BrokerRules) -> BrokerCheck:
     start = buffer.position
-    if rules.is_v5 and buffer.remaining <= 4:
+    compares_sizes = releases.COMPARES_SIZES.holds(rules.version)
+    if compares_sizes and buffer.remaining <= 4:
         raise _JavaError("the file ends here without a blank")
     total_size = buffer.integer(4)
-    if rules.is_v5 and buffer.remaining < total_size - 4:
+    if total_size < 0 and releases.REFUSES_NEGATIVE_SIZES.holds(rules.version):
+        raise _JavaError(f"a size of {total_size} bytes")
+    if compares_sizes and buffer.remaining < total_size - 4:
         raise _JavaError(f"a size of {total_size} bytes, more than the file has left")
     magic = buffer.integer(4)
     if magic == fmt.BLANK_MAGIC_CODE:
         return BrokerCheck(True, 0, buffer.position)
     is_v2 = magic == fmt.MESSAGE_MAGIC_CODE_V2
-    if magic != fmt.MESSAGE_MAGIC_CODE and not (is_v2 and rules.is_v5):
+    if magic != fmt.MESSAGE_MAGIC_CODE and not (is_v2 and releases.READS_V2_RECORDS.holds(rules.version)):
         raise _JavaError("nothing was written here" if magic == 0 and total_size == 0 else "no magic code of a record")
     if total_size > ARRAY_MAX:
         return BrokerCheck(False, _FAILED, start, is_fatal=True, why=f"a size of {total_size} bytes")
@@ -285,12 +290,12 @@ def _read_record(buffer: _Buffer, rules: BrokerRules) -> BrokerCheck:
     if code is None:
         raise _JavaError("DELAY is no number")
     if rules.check_crc and rules.verifies_property_crc:
-        _verify_property_crc(buffer, total_size, properties)
+        _verify_property_crc(buffer, total_size, properties, releases.TAKES_A_CHECKSUM_OF_0.holds(rules.version))
     length = fmt.calc_msg_length(extra, body_length, topic_length, properties_length, topic_width)
     if total_size != length:
         why = f"its size is {total_size} bytes, that of its parts {length}"
         return BrokerCheck(False, total_size, buffer.position, why=why)
-    if rules.is_v5 and inner_batch(properties) is None:
+    if releases.READS_INNER_BATCHES.holds(rules.version) and inner_batch(properties) is None:
         raise _JavaError("INNER_NUM or INNER_BASE is no number")
     record = BrokerRecord(
         topic=topic,
@@ -324,7 +329,7 @@ def _read_body(buffer: _Buffer, size: int, total_size: int, body_crc: int, rules
         raise _JavaError("the body does not have its checksum")
 
 
-def _verify_property_crc(buffer: _Buffer, total_size: int, properties: dict[str, str]) -> None:
+def _verify_property_crc(buffer: _Buffer, total_size: int, properties: dict[str, str], takes_0: bool) -> None:
     """Compare the record before the buffer's position with the checksum in its properties."""
     text = properties.get(_PROPERTY_CRC)
     if text is None:
@@ -332,7 +337,7 @@ def _verify_property_crc(buffer: _Buffer, total_size: int, properties: dict[str,
     expected = 0
     for digit in reversed(text):
         expected = _as_int(expected * 10 + ord(digit) - ord("0"))
-    if expected < 0 or not buffer.start <= buffer.position - total_size:
+    if expected < (0 if takes_0 else 1) or not buffer.start <= buffer.position - total_size:
         raise _JavaError("no good checksum in the properties")
     data = buffer.at(buffer.position - total_size, total_size - fmt.PROPERTY_CRC_SIZE)
     if zlib.crc32(data) & 0x7FFFFFFF != expected:

@@ -227,8 +227,8 @@ def no_good_record(file: MappedFile, offset: int, verdict: Verdict) -> str:
 # many depends on how much was readable at that instant.
 
 # 4.9.3, and 5.5.0 for the records that only 5.x writes; what a delay level means moves no end.
-_V4 = BrokerRules(is_v5=False, check_crc=False, verifies_property_crc=False, delays_ms=())
-_V5 = BrokerRules(is_v5=True, check_crc=False, verifies_property_crc=False, delays_ms=())
+_V4 = BrokerRules(version=(4, 9, 3), check_crc=False, verifies_property_crc=False, delays_ms=())
+_V5 = BrokerRules(version=(5, 5, 0), check_crc=False, verifies_property_crc=False, delays_ms=())
 
 
 def broker_goes_on_at(segment: OpenSegment, offset: int, verdict: Verdict) -> int:

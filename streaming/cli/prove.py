@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -60,15 +59,24 @@ def verify(
 _HARMS = 1
 
 
-class Release(Enum):
-    """The broker that a prediction is about."""
-
-    BOTH = "both"
-    V4 = "4.9.3"
-    V5 = "5.5.0"
+_BOTH = "both"
 
 
-_RELEASE = {(4, 9, 3): Release.V4, (5, 5, 0): Release.V5}
+def _release(text: str) -> str:
+    """`text` if it names a release that doctor knows, or both.
+
+    Raises
+    ------
+    typer.BadParameter
+        It does not.
+    """
+    from reput.source.releases import FIRST, LAST, version_of, version_text  # noqa: PLC0415
+
+    version = version_of(text)
+    if text != _BOTH and (version is None or not FIRST <= version <= LAST):
+        known = f"{version_text(FIRST)} to {version_text(LAST)}"
+        raise typer.BadParameter(f"{text!r} is neither a release from {known} nor {_BOTH!r} (4.9.3 and 5.5.0)")
+    return text
 
 
 @app.command(epilog="Example: reput doctor --store /data/store --broker-conf /data/broker.conf --release 5.5.0")
@@ -77,14 +85,19 @@ def doctor(
     reporting: Reporting,
     settings: LogConfig,
     release: Annotated[
-        Release | None,
-        typer.Option(help="The broker that will be started. [default: each that may have kept the store]"),
+        str | None,
+        typer.Option(
+            parser=_release,
+            metavar="RELEASE",
+            help="The broker that will be started, such as 5.5.1. [default: each that may have kept the store]",
+        ),
     ] = None,
 ) -> int:
     """Predict what a broker would do with a store at start.
 
     Nothing is written. The exit code is 1 if the broker would lose something, or would not start.
     """
+    from reput.source.releases import version_of  # noqa: PLC0415
     from reput.streaming.config.config_file import Configuration  # noqa: PLC0415
     from reput.streaming.doctor import doctor  # noqa: PLC0415
     from reput.streaming.doctor import doctor as doctor_command  # noqa: PLC0415
@@ -94,9 +107,11 @@ def doctor(
     section = Configuration.read(settings.config).section_of(store)
     conf = settings.broker_conf or (section.broker_conf if section else None)
     config = settings.load(store, only_reads=True)
-    versions = [version for version in RELEASES if release in (Release.BOTH, _RELEASE[version])]
+    versions = list(RELEASES)
     if release is None:
         versions = list(doctor_command.releases_of(config))
+    elif (asked := version_of(release)) is not None:
+        versions = [asked]
     with working(f"examining {store}"):
         found = doctor_command.examine(config, conf, versions)
     if reporting.as_json:

@@ -19,10 +19,12 @@ from reput.sinks.dispatch.logic_needs import LogicNeeds, MultiDispatch
 from reput.sinks.files.config_manager import backup_of, is_rocksdb, load_config_file, read_rocksdb
 from reput.sinks.filter.consumer_filter import BloomFilter, load_consumer_filters
 from reput.sinks.queue.batch_consume_queue import BATCH_KIND
+from reput.source import releases
 from reput.source.errors import OptionError, StoreError
 from reput.source.log.store_layout import rocksdb_queues
 from reput.source.options import shown
-from reput.streaming.config.settings import AUTO, CONFIG_MANAGER_V1, CONFIG_MANAGER_V2, VERSION, Settings
+from reput.source.releases import Version, version_of
+from reput.streaming.config.settings import AUTO, CONFIG_MANAGER_V1, CONFIG_MANAGER_V2, Settings
 
 CONFIG: Final = "config"
 TOPICS: Final = "topics.json"
@@ -243,41 +245,34 @@ def _stamp(file: Path) -> object:
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-Version = tuple[int, int, int]
 #: The settings by which a broker keeps no index files.
 NO_INDEX_FILES = "messageIndexEnable=false, or indexFileWriteEnable=false from 5.4.0 on"
 # How a store shows its version if that is not stated: 5.0.0 and later leave abort.bak, 5.4.0 and later rocksdbstore/.
 _SHOWN_BY: tuple[tuple[str, Version], ...] = (("rocksdbstore", (5, 5, 0)), ("abort.bak", (5, 3, 3)))
-_OLDEST: Version = (4, 9, 3)
-#: The first version with ``CombineConsumeQueueStore``, which keeps queues in files and in RocksDB.
-QUEUES_IN_BOTH: Version = (5, 4, 0)
-# The first versions of brokers that do these things.
-_FLUSHES_INDEX_AT_STOP: Version = (5, 0, 0)
-_LMQ_TOPICS_ONLY: Version = (5, 3, 2)
-_SQL_CONTAINS: Version = (5, 1, 3)
-_INDEX_TAGS: Version = (5, 4, 0)
-_KEEPS_QUEUED_OFFSET: Version = (5, 5, 0)
-_CHANGES = (_FLUSHES_INDEX_AT_STOP, _SQL_CONTAINS, _LMQ_TOPICS_ONLY, _INDEX_TAGS)
+# What releases make of a record in different ways.
+_CHANGES = (
+    releases.FLUSHES_INDEX_AT_STOP,
+    releases.RETRIES_STAY_ALONE,
+    releases.TIMERS_STAY_ALONE,
+    releases.SQL_CONTAINS,
+    releases.SYSTEM_TOPICS_STAY_ALONE,
+    releases.INDEXES_TAGS,
+)
 
 _CONSUMER_FILTER = "consumerFilter.json"
 
 
 def broker_version(text: str, store: Path) -> Version:
     """The version that the option `text` states, or that the store shows."""
-    match = VERSION.fullmatch(text)
-    if match:
-        return int(match[1]), int(match[2]), int(match[3])
-    return next((version for name, version in _SHOWN_BY if (store / name).exists()), _OLDEST)
-
-
-def version_text(version: Version) -> str:
-    """A version as the option's text."""
-    return ".".join(map(str, version))
+    stated = version_of(text)
+    if stated is not None:
+        return stated
+    return next((version for name, version in _SHOWN_BY if (store / name).exists()), releases.FIRST)
 
 
 def release_of(version: Version) -> int:
     """A number that is the same for all versions that treat every record alike, and higher for later ones."""
-    return sum(version >= change for change in _CHANGES)
+    return sum(change.holds(version) for change in _CHANGES)
 
 
 def logic_needs(settings: Settings, store: Path) -> LogicNeeds:
@@ -292,16 +287,16 @@ def logic_needs(settings: Settings, store: Path) -> LogicNeeds:
     version = broker_version(broker.version, store)
     multi_dispatch = None
     if broker.enable_multi_dispatch and not light_queues_in_rocksdb(settings, version):
-        multi_dispatch = MultiDispatch(broker.enable_lmq, version >= _LMQ_TOPICS_ONLY)
+        multi_dispatch = MultiDispatch(broker.enable_lmq, version)
     filters = None
     if settings.queue.enable_consume_queue_ext and broker.enable_calc_filter_bit_map:
         bloom = BloomFilter(broker.max_error_rate_of_bloom_filter, broker.expect_consumer_num_use_filter)
         path = store / CONFIG / _CONSUMER_FILTER
-        filters = load_consumer_filters(path, bloom, contains=version >= _SQL_CONTAINS)
+        filters = load_consumer_filters(path, bloom, contains=releases.SQL_CONTAINS.holds(version))
     return LogicNeeds(
         consume_queue=settings.queue.consume_queue_enable,
         index=settings.index.message_index_enable,
-        index_tags=version >= _INDEX_TAGS,
+        index_tags=releases.INDEXES_TAGS.holds(version),
         multi_dispatch=multi_dispatch,
         ext=settings.queue.enable_consume_queue_ext,
         filters=filters,
@@ -311,13 +306,13 @@ def logic_needs(settings: Settings, store: Path) -> LogicNeeds:
 
 def rocksdb_needs(settings: Settings) -> LogicNeeds:
     """What a broker of 5.4.0 or later makes of each record for queues in RocksDB; the entries get their store times."""
-    light = MultiDispatch(enable_lmq=True, lmq_topics_only=True, in_rocksdb=True)
+    light = MultiDispatch(enable_lmq=True, version=releases.LAST, in_rocksdb=True)
     return LogicNeeds(index=False, ext=True, multi_dispatch=light if settings.broker.enable_lmq else None)
 
 
 def queues_in_both(settings: Settings, version: Version) -> bool:
     """Whether a broker keeps its queues in RocksDB and in files (``CombineConsumeQueueStore``)."""
-    return version >= QUEUES_IN_BOTH and settings.broker.rocksdb_cq_double_write_enable
+    return releases.KEEPS_QUEUES_IN_BOTH.holds(version) and settings.broker.rocksdb_cq_double_write_enable
 
 
 def light_queues_in_rocksdb(settings: Settings, version: Version) -> bool:
@@ -345,12 +340,12 @@ def unseen_queues(settings: Settings, store: Path) -> str:
 
 def count_of_empty_index(settings: Settings, store: Path) -> int:
     """The count in an index file's header without keys, after a clean stop of the broker."""
-    return int(broker_version(settings.broker.version, store) >= _FLUSHES_INDEX_AT_STOP)
+    return int(releases.FLUSHES_INDEX_AT_STOP.holds(broker_version(settings.broker.version, store)))
 
 
 def keeps_queued_offset(settings: Settings, store: Path) -> bool:
     """Whether the store's checkpoint says how far the queues are on disk (``logicsPhysicalOffset``)."""
-    return broker_version(settings.broker.version, store) >= _KEEPS_QUEUED_OFFSET
+    return releases.KEEPS_QUEUED_OFFSET.holds(broker_version(settings.broker.version, store))
 
 
 def batch_topics(settings: Settings, store: Path) -> frozenset[bytes]:

@@ -18,11 +18,12 @@ from typing import Final
 
 import javaproperties
 
+from reput.source import releases
 from reput.source.errors import OptionError
 from reput.source.log.store_layout import CONSUME_QUEUE, JAVA_BLANKS, ROCKSDB_QUEUES
 from reput.source.options import shown
 from reput.source.record.message_properties import parse_int
-from reput.streaming.config.broker import QUEUES_IN_BOTH, Version
+from reput.source.releases import Version
 from reput.streaming.config.config_file import read_config_file
 
 # A line of a backslash alone adds nothing to the line after it, which may then even be a comment.
@@ -229,7 +230,8 @@ class BrokerConf:
         if self.text("storeType").lower() == ROCKSDB_STORE:
             return f"storeType={self.text('storeType')}"
         name = "combineCQLoadingCQTypes"
-        if self.version < QUEUES_IN_BOTH or name not in self or not self._is_on("rocksdbCQDoubleWriteEnable"):
+        keeps_both = releases.KEEPS_QUEUES_IN_BOTH.holds(self.version) and self._is_on("rocksdbCQDoubleWriteEnable")
+        if not keeps_both or name not in self:
             return None
         types = {each.strip(JAVA_BLANKS).lower() for each in self.text(name).split(";")}
         return None if FILE_STORE in types else f"{name}={shown(self.text(name))}"
@@ -237,7 +239,7 @@ class BrokerConf:
     @property
     def rocksdb_folder(self) -> str | None:
         """The folder of the store with the broker's queues in RocksDB; None for a broker that keeps none there."""
-        keeps_both = self.version >= QUEUES_IN_BOTH and self._is_on("rocksdbCQDoubleWriteEnable")
+        keeps_both = releases.KEEPS_QUEUES_IN_BOTH.holds(self.version) and self._is_on("rocksdbCQDoubleWriteEnable")
         if self.without_queue_files() is None and not keeps_both:
             return None
         return ROCKSDB_QUEUES if self._is_on("useSeparateStorePathForRocksdbCQ") else CONSUME_QUEUE

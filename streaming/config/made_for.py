@@ -18,7 +18,8 @@ from reput.sinks.files.store_path import MADE_FOR, REBUILD_ROOT, REBUILD_SWAP
 from reput.sinks.queue.consume_queue import rounded_file_size
 from reput.source.errors import OptionError, check_format
 from reput.source.options import parse_given
-from reput.streaming.config.broker import broker_version, release_of, version_text
+from reput.source.releases import version_text
+from reput.streaming.config.broker import broker_version, release_of
 from reput.streaming.config.settings import AUTO, PIPELINE_OPTIONS, Settings
 
 _log = logging.getLogger(__name__)

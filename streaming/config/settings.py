@@ -7,7 +7,6 @@ Those that say how a run goes, rather than what it keeps, are in ``run_options``
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
@@ -34,13 +33,13 @@ from reput.source.options import (
     whole_number,
 )
 from reput.source.record.message_body import BODY_BYTES_MAX
+from reput.source.releases import version_of
 from reput.streaming.config.run_options import LogicOptions, RebuildOptions, SparkOptions, SqlOptions, TailOptions
 
 DEFAULT_BROKER: Final = "DEFAULT_BROKER"
 # The broker's release is the one that the store shows.
 AUTO: Final = "auto"
 CONFIG_MANAGER_V1, CONFIG_MANAGER_V2 = "v1", "v2"
-VERSION: Final = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})\.([0-9]{1,4})")
 
 _SWITCH = "true or false"
 _BYTES = bytes_allowed(1)
@@ -60,7 +59,7 @@ _CONSUMERS_MAX = 1_000_000
 
 
 def _version(text: str) -> str:
-    if text.strip() != AUTO and not VERSION.fullmatch(text.strip()):
+    if text.strip() != AUTO and version_of(text.strip()) is None:
         raise ValueError(text)
     return text.strip()
 
@@ -82,7 +81,7 @@ class BrokerOptions:
         "auto, or a version such as 4.9.3",
         AUTO,
         "auto takes a store with rocksdbstore/, which 5.4.0 and later make, as 5.5.0's, one with abort.bak, which "
-        "5.0.0 and later leave, as 5.3.3's, and any other as 4.9.3's: 5.4.0 and later also index tags, 5.3.2 and later "
+        "5.0.0 and later leave, as 5.3.3's, and any other as 4.9.3's: 5.4.0 and later also index tags, 5.2.0 and later "
         "dispatch system topics to no further queue",
     )
     config_manager_version: str = option(

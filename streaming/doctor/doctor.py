@@ -14,9 +14,11 @@ from pathlib import Path
 
 from reput.sinks.files.store_lock import lock_holder
 from reput.sinks.files.store_path import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, INDEX
+from reput.source import releases
 from reput.source.log.store_layout import no_commit_log
 from reput.source.printable import counted, printable, printable_json
-from reput.streaming.config.broker import QUEUES_IN_BOTH, Version, broker_version, read_topics, unseen_queues
+from reput.source.releases import Version
+from reput.streaming.config.broker import broker_version, read_topics, unseen_queues
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.config.stored_sizes import (
     ForgottenConf,
@@ -83,7 +85,7 @@ def releases_of(config: PipelineConfig) -> tuple[Version, ...]:
     No broker before 5.4.0 keeps these.
     """
     shown = broker_version(config.broker.version, config.store)
-    return (V5,) if unseen_queues(config, config.store) and shown >= QUEUES_IN_BOTH else RELEASES
+    return (V5,) if unseen_queues(config, config.store) and releases.KEEPS_QUEUES_IN_BOTH.holds(shown) else RELEASES
 
 
 def examine(config: PipelineConfig, broker_conf: Path | None, versions: Sequence[Version]) -> Examination:
@@ -138,7 +140,7 @@ def as_json(store: Path, examined: Examination) -> str:
     found = examined.diagnoses
     settings = [{"cause": str(each), **asdict(each)} for each in examined.misfits]
     forgotten = None if examined.forgotten is None else asdict(examined.forgotten)
-    releases = {
+    by_release = {
         each.prediction.release: {
             "verdict": verdict(each.prediction),
             "harmless": each.prediction.is_harmless,
@@ -153,7 +155,7 @@ def as_json(store: Path, examined: Examination) -> str:
         "running": examined.holder,
         "settings": settings,
         "forgotten": forgotten,
-        "releases": releases,
+        "releases": by_release,
     }
     return printable_json(document, default=_value)
 

@@ -1,8 +1,8 @@
 """What a broker's start does with a store, step by step as the broker takes them; nothing is written.
 
-``DefaultMessageStore#load``, ``#recover`` and ``#start`` of 4.9.3 and 5.5.0. First come the files that a broker finds,
-as it lists and loads them (``MappedFileQueue#load``, ``DefaultMessageStore#loadConsumeQueue``, ``IndexService#load``):
-a file that it does not load ends its start.
+``DefaultMessageStore#load``, ``#recover`` and ``#start``; ``source/releases.py`` says what each release does. First
+come the files that a broker finds, as it lists and loads them (``MappedFileQueue#load``, ``ConsumeQueueStore#load``,
+``IndexService#load``): a file that it does not load ends its start.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from reput.sinks.formats.index_file import IndexHeader
 from reput.sinks.index.index_reader import entry_at, open_index_file
 from reput.sinks.queue.broker_queue import BrokerBatchQueue, BrokerQueue, QueueFile
 from reput.sinks.store_checkpoint import StoreCheckpoint
+from reput.source import releases
 from reput.source.arrays import Bools
 from reput.source.kernels import property_kernels as pk
 from reput.source.kernels import record_kernels as rk
@@ -103,7 +104,7 @@ class IndexFiles:
 
 
 def load_segments(directories: Iterable[Path], settings: StartSettings, removed: list[Path]) -> list[Segment]:
-    """The segments, oldest first; `removed` gets the path of one that 5.5.0 deletes as it loads them."""
+    """The segments, oldest first; `removed` gets the path of one that is deleted as they are loaded."""
     paths = [path for directory in directories for path in _listed(directory)]
     return [
         Segment(MappedFile(begin, settings.segment_size, str(path)), settings.segment_size)
@@ -117,10 +118,11 @@ def load_queues(store: Path, settings: StartSettings) -> dict[tuple[str, int], B
     Raises
     ------
     NoStartError
-        A file has another size, or 5.5.0 finds a queue of the other kind than its topic has.
+        A file has another size, or a release of 5.x finds a queue of the other kind than its topic has.
     """
     found: dict[tuple[str, int], BrokerQueue] = {}
-    if settings.is_v5:
+    keeps_batch_queues = settings.does(releases.KEEPS_BATCH_QUEUES)
+    if keeps_batch_queues:
         _check_kinds(store, settings)
     for topic, queue_id, directory in _queues_in(store / CONSUME_QUEUE):
         size = settings.queue_file_size
@@ -131,7 +133,7 @@ def load_queues(store: Path, settings: StartSettings) -> dict[tuple[str, int], B
         if settings.ext_file_size is not None:
             ext = _listed(store / CONSUME_QUEUE_EXT / topic / str(queue_id))
             list(_load_row(Part.QUEUES, ext, settings.ext_file_size, settings, removed))
-    for topic, queue_id, directory in _queues_in(store / BATCH_CONSUME_QUEUE) if settings.is_v5 else ():
+    for topic, queue_id, directory in _queues_in(store / BATCH_CONSUME_QUEUE) if keeps_batch_queues else ():
         size, removed = settings.batch_file_size, []
         row = _load_row(Part.QUEUES, _listed(directory), size, settings, removed)
         files = [QueueFile(begin, size, path, unit=BrokerBatchQueue.unit) for begin, path in row]
@@ -167,7 +169,7 @@ def load_index(store: Path, checkpoint: StoreCheckpoint, settings: StartSettings
         if parse_long(path.name) is None:
             continue
         if path.is_dir():
-            if settings.is_v5:
+            if settings.does(releases.NEEDS_THE_INDEX):
                 raise NoStartError(Part.INDEX, f"{path} is a directory where index files are", path)
             break
         header = _header(path)
@@ -209,14 +211,15 @@ def _load_row(
 ) -> Iterator[tuple[int, Path]]:
     """Where each file of a row begins, and its path, in the order of names (``MappedFileQueue#doLoad``).
 
-    5.5.0 deletes an empty file at the end of the row: its path goes to `removed`.
+    Since 5.1.3, an empty file at the end of the row is deleted: its path goes to `removed`.
     """
     paths = sorted(paths, key=lambda path: path.name)
     for path in paths:
         status = path.stat()
-        if settings.is_v5 and path.is_dir():
+        if settings.does(releases.PASSES_OVER_DIRECTORIES) and path.is_dir():
             continue
-        if settings.is_v5 and status.st_size == 0 and path is paths[-1]:
+        deletes_empty = settings.does(releases.DELETES_AN_EMPTY_LAST_FILE)
+        if deletes_empty and status.st_size == 0 and path is paths[-1]:
             removed.append(path)
             continue
         if status.st_size != size:
@@ -307,13 +310,14 @@ def _why(
     bad = None
     if queued and settings.needs.multi_dispatch is not None:
         bad = settings.needs.multi_dispatch.fails_at(topic, *further)
-    if bad is None and in_replay and settings.notifies and not (settings.is_v5 and topic.startswith(_RETRY_TOPIC)):
+    stays_alone = topic.startswith(_RETRY_TOPIC) and settings.does(releases.RETRIES_STAY_ALONE)
+    if bad is None and in_replay and settings.notifies and not stays_alone:
         bad = bad_offset(*further)
     return None if bad is None else f"{PROPERTY_INNER_MULTI_QUEUE_OFFSET} holds {bad!r}, which is no number"
 
 
 def _wants_properties(settings: StartSettings) -> bool:
-    return settings.needs.multi_dispatch is not None and not settings.is_v5
+    return settings.needs.multi_dispatch is not None and not settings.does(releases.DISPATCHES_WITHOUT_PROPERTIES)
 
 
 def _lacks_properties(columns: RecordColumns) -> Bools:
@@ -553,7 +557,7 @@ def _segment_of(segments: list[Segment], offset: int) -> Segment | None:
 # ----------------------------------------------------------------------------------------------------------------------
 # The broker's recovery of its commitlog: which records it dispatches, where it ends the log.
 #
-# ``CommitLog#recoverNormally`` and ``#recoverAbnormally`` of 4.9.3 and 5.5.0, with
+# ``CommitLog#recoverNormally`` and ``#recoverAbnormally``, with
 # ``MappedFileQueue#truncateDirtyFiles`` and ``DefaultMessageStore#truncateDirtyLogicFiles``.
 
 _OUT_OF_MEMORY = "no JVM makes so large an array: the broker ends with an OutOfMemoryError"
@@ -603,8 +607,7 @@ def recover_log(
     files = [segment.file for segment in segments]
     at = recovered_first(files, checkpoint, lambda: queued_to, settings, unclean=is_abnormal)
     begins_in = segments[at]
-    # 4.9.3 dispatches nothing in its normal recovery; its replay does.
-    dispatches = is_abnormal or settings.is_v5
+    dispatches = is_abnormal or settings.does(releases.RECOVERY_DISPATCHES)
     behind = None if is_abnormal else queued_to
     stored = None
     while True:
@@ -656,6 +659,25 @@ def cut_queues(dispatcher: Dispatcher, queued_to: int, offset: int) -> None:
             queue.truncate(offset)
 
 
+def correct_min_offsets(dispatcher: Dispatcher, settings: StartSettings) -> None:
+    """``ConsumeQueue#correctMinOffset`` of each queue, as far as it matters for a start.
+
+    Raises
+    ------
+    NoStartError
+        The release looks for an entry before the first one of a queue's last file.
+    """
+    for queue in dispatcher.queues.values():
+        if isinstance(queue, BrokerBatchQueue):
+            continue
+        if not queue.files and settings.does(releases.FORGETS_QUEUES_WITHOUT_FILES):
+            queue.max_physic_offset = -1
+        last = queue.files[-1] if queue.files else None
+        if last and last.begin and not last.wrote and settings.does(releases.FAILS_AT_EMPTY_QUEUE_FILES):
+            path = last.path or f"the last file of {queue.topic}-{queue.queue_id}"
+            raise NoStartError(Part.QUEUES, f"{path} holds no entry, and the search for its last one fails", last.path)
+
+
 @dataclass
 class _Start:
     """One start, as far as it has come."""
@@ -702,11 +724,11 @@ class _Start:
             return
         queued_to = self.dispatcher.max_physic_offset
         self.end = recover_log(self.segments, checkpoint, self.dispatcher, self.settings, is_abnormal=self.is_abnormal)
-        # 5.5.0 asks the queues again, behind what recovery has dispatched.
-        cut_queues(
-            self.dispatcher, self.dispatcher.max_physic_offset if self.settings.is_v5 else queued_to, self.end.offset
-        )
+        if self.settings.does(releases.ASKS_THE_QUEUES_AGAIN):
+            queued_to = self.dispatcher.max_physic_offset
+        cut_queues(self.dispatcher, queued_to, self.end.offset)
         self.removed += [Path(segment.file.path) for segment in cut_log(self.segments, self.end.offset)]
+        correct_min_offsets(self.dispatcher, self.settings)
 
     def run(self) -> None:
         """Replay, as far as the release does so before it is up."""
@@ -716,7 +738,7 @@ class _Start:
         else:
             self.replays_from = self.log_end
         abort = self.store / ABORT
-        if self.settings.is_v5 and abort.is_dir():
+        if self.settings.does(releases.WRITES_INTO_ABORT) and abort.is_dir():
             raise NoStartError(Part.ABORT, f"{abort} is a directory where the broker writes a file", abort)
 
     @property

@@ -11,15 +11,15 @@ from pathlib import Path
 
 from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.sinks.queue.consume_queue import rounded_file_size
+from reput.source import releases
 from reput.source.errors import OptionError
 from reput.source.log.store_layout import has_queue_files, rocksdb_queues
+from reput.source.releases import Rule, Version, version_text
 from reput.streaming.config.broker import (
-    Version,
     broker_version,
     logic_needs,
     queues_in_both,
     unseen_queues,
-    version_text,
 )
 from reput.streaming.config.broker_conf import BrokerConf
 from reput.streaming.config.pipeline import PipelineConfig
@@ -234,6 +234,7 @@ class Prediction:
 
 V4: Version = (4, 9, 3)
 V5: Version = (5, 5, 0)
+#: The releases that are asked about where none is named.
 RELEASES: tuple[Version, ...] = (V4, V5)
 
 _MASTER_ID = 0
@@ -268,7 +269,7 @@ class StartSettings(RecoverySettings):
     max_hash_slot_num, max_index_num
         The hash slots of an index file; how many keys it holds, and one more.
     replays_from_queues
-        The replay begins where the queues end: 4.9.3 always, 5.x with ``recheckReputOffsetFromCq``.
+        The replay begins where the queues end: 4.9.x always, 5.x with ``recheckReputOffsetFromCq``.
     is_master
         ``brokerId`` is 0: the replay passes over what it cannot parse.
     notifies
@@ -299,14 +300,13 @@ class StartSettings(RecoverySettings):
         """The release as text."""
         return version_text(self.version)
 
-    @property
-    def is_v5(self) -> bool:
-        """Whether it is 5.5.0."""
-        return self.rules.is_v5
+    def does(self, rule: Rule) -> bool:
+        """Whether the release does what a rule says."""
+        return rule.holds(self.version)
 
 
 def start_settings(config: PipelineConfig, broker_conf: Path | None, version: Version) -> StartSettings:
-    """The settings with which a broker of one of `RELEASES` would start on the store of `config`.
+    """The settings with which a broker of a release would start on the store of `config`.
 
     Raises
     ------
@@ -318,14 +318,14 @@ def start_settings(config: PipelineConfig, broker_conf: Path | None, version: Ve
         if broker_conf is None
         else BrokerConf.read(broker_conf, broker_version(version_text(version), config.store))
     )
-    is_v5 = version >= (5, 0, 0)
     needs = logic_needs(_of_version(config, version, broker), config.store)
-    _check_known(config, broker, needs, is_v5=is_v5)
+    _check_known(config, broker, needs, version)
     recovery = recovery_settings(config, broker, version)
     return StartSettings(
         version=version,
         rules=recovery.rules,
         checks_first_record=recovery.checks_first_record,
+        begins_at_queues_end=recovery.begins_at_queues_end,
         needs=replace(needs, ext=False, filters=None),
         segment_size=_segment_size(config),
         queue_file_size=rounded_file_size(config.queue.mapped_file_size_consume_queue),
@@ -335,14 +335,17 @@ def start_settings(config: PipelineConfig, broker_conf: Path | None, version: Ve
         max_index_num=config.index.max_index_num,
         index_safe=recovery.index_safe,
         recovered_segments_max=recovery.recovered_segments_max,
-        replays_from_queues=not is_v5 or broker.switch("recheckReputOffsetFromCq"),
+        replays_from_queues=not releases.REPLAYS_FROM_THE_LOGS_END.holds(version)
+        or broker.switch("recheckReputOffsetFromCq"),
         is_master=broker.number_or("brokerId", _MASTER_ID) == _MASTER_ID,
         notifies=broker.switch("longPollingEnable", default=True)
-        and (is_v5 or broker.text("brokerRole").upper() != _SLAVE),
+        and (releases.SLAVES_NOTIFY.holds(version) or broker.text("brokerRole").upper() != _SLAVE),
         reads_rocksdb=queues_in_both(config, version)
         and broker.text("combineCQPreferCQType").lower() == _ROCKSDB_QUEUES
         and broker.text("combineAssignOffsetCQType").lower() != _ROCKSDB_QUEUES,
-        not_seen=unseen_queues(_of_version(config, version, broker), config.store) if is_v5 else "",
+        not_seen=unseen_queues(_of_version(config, version, broker), config.store)
+        if releases.KEEPS_QUEUES_IN_ROCKSDB.holds(version)
+        else "",
     )
 
 
@@ -355,28 +358,28 @@ def _of_version(config: PipelineConfig, version: Version, broker: BrokerConf) ->
     return replace(config, broker=own, index=index, queue=replace(config.queue, consume_queue_enable=True))
 
 
-def _check_known(config: PipelineConfig, broker: BrokerConf, needs: LogicNeeds, *, is_v5: bool) -> None:
+def _check_known(config: PipelineConfig, broker: BrokerConf, needs: LogicNeeds, version: Version) -> None:
     """Raise OptionError for what a broker does in another way than is known here."""
     what = None
     if config.source.enable_dledger_commit_log:
         what = "a DLedger store (enableDLegerCommitLog)"
-    elif broker.without_queue_files() or _has_rocksdb_alone(config, is_v5=is_v5):
+    elif broker.without_queue_files() or _has_rocksdb_alone(config, version):
         what = "queues in RocksDB alone"
-    elif not is_v5 and needs.batch_topics:
+    elif not releases.KEEPS_BATCH_QUEUES.holds(version) and needs.batch_topics:
         what = "topics with a BatchConsumeQueue"
-    elif is_v5 and (name := next((name for name in _OTHER_STARTS if broker.switch(name)), None)):
+    elif version > V4 and (name := next((name for name in _OTHER_STARTS if broker.switch(name)), None)):
         what = f"{name}=true"
     if what is not None:
         is_switched = bool(broker.without_queue_files()) and has_queue_files(config.store)
         advice = _SWITCHED if is_switched and rocksdb_queues(config.store) is None else _VERIFY
-        raise not_known(V5 if is_v5 else V4, what, config.store, advice)
+        raise not_known(version, what, config.store, advice)
 
 
-def _has_rocksdb_alone(config: PipelineConfig, *, is_v5: bool) -> bool:
+def _has_rocksdb_alone(config: PipelineConfig, version: Version) -> bool:
     """Whether RocksDB has the queues and no file has, though no setting asks for both."""
     if rocksdb_queues(config.store) is None or has_queue_files(config.store):
         return False
-    return not queues_in_both(config, V5 if is_v5 else V4)
+    return not queues_in_both(config, version)
 
 
 def not_known(version: Version, what: str, store: Path, advice: str = _VERIFY) -> OptionError:

@@ -1,4 +1,4 @@
-"""Where a broker's own recovery of its log begins, by the rules of 4.9.3 and of 5.5.0.
+"""Where a broker's own recovery of its log begins, by the rules of its release (``source/releases.py``).
 
 ``CommitLog#recoverNormally``, ``#recoverAbnormally`` and ``#isMappedFileMatchedRecover``; of 5.5.0 also
 ``ConsumeQueueStore#isMappedFileMatchedRecover`` and that of ``IndexService``.
@@ -16,11 +16,13 @@ from reput.sinks.queue.broker_queue import BrokerBatchQueue, BrokerQueue, QueueF
 from reput.sinks.queue.consume_queue import KIND, rounded_file_size
 from reput.sinks.queue.queue_reader import load_queues
 from reput.sinks.store_checkpoint import StoreCheckpoint, load_store_checkpoint
+from reput.source import releases
 from reput.source.log.broker_check import BrokerRules, check_at
 from reput.source.log.mapped_file_queue import HEAD_SIZE, MappedFile, MappedFileQueue, read_head
 from reput.source.log.range_reader import first_store_timestamp
-from reput.source.record.message_format import MAGIC_AT, MESSAGE_MAGIC_CODE
-from reput.streaming.config.broker import Version, broker_version
+from reput.source.record.message_format import MAGIC_AT, MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2
+from reput.source.releases import Version
+from reput.streaming.config.broker import broker_version
 from reput.streaming.config.broker_conf import BrokerConf
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.config.settings import QueueOptions
@@ -31,9 +33,6 @@ RECOVERED_SEGMENTS_MAX = 10
 _NORMAL_RECOVERY_FILES = 3
 # ``StoreCheckpoint#getMinTimestamp`` subtracts so much.
 _CHECKPOINT_MARGIN_MS = 3000
-# The first release whose recovery checks the first record of a segment; those before read its time alone.
-_CHECKS_FIRST_RECORD: Version = (5, 4, 0)
-_FIRST_V5: Version = (5, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -45,15 +44,18 @@ class RecoverySettings:
     rules
         How recovery checks records.
     checks_first_record
-        It begins by the rule of 5.5.0, which checks the first record of a segment, else by that of 4.9.3.
+        It begins by the rules since 5.4.0, which check the first record of a segment; DLedger's log never does.
+    begins_at_queues_end
+        Without that: normal recovery begins at the last segment that the queues reach, else at the third from the end.
     index_safe
         ``messageIndexSafe``, where there is an index: recovery also begins before what the index lacks.
     recovered_segments_max
-        5.5.0 looks for the segment to begin at no further back (``commitLogRecoverMaxNum``).
+        With `checks_first_record`, the segment to begin at is looked for no further back (``commitLogRecoverMaxNum``).
     """
 
     rules: BrokerRules
     checks_first_record: bool
+    begins_at_queues_end: bool
     index_safe: bool
     recovered_segments_max: int
 
@@ -83,18 +85,19 @@ def broker_recovers_from(
 
 
 def recovery_settings(config: PipelineConfig, broker: BrokerConf, version: Version) -> RecoverySettings:
-    """The settings of a release's recovery. Releases before 5.4.0, and DLedger's log, go by the rule of 4.9.3."""
-    is_v5 = version >= _FIRST_V5
+    """The settings of a release's recovery; DLedger's log goes by the rules of 4.9.3."""
+    is_dledger = config.source.enable_dledger_commit_log
     rules = BrokerRules(
-        is_v5=is_v5,
+        version=version,
         check_crc=broker.switch("checkCRCOnRecover", default=True),
-        verifies_property_crc=is_v5 and broker.switch("forceVerifyPropCRC"),
+        verifies_property_crc=releases.VERIFIES_PROPERTY_CRC.holds(version) and broker.switch("forceVerifyPropCRC"),
         delays_ms=config.source.delays_ms,
     )
     wanted = broker.number_or("commitLogRecoverMaxNum", RECOVERED_SEGMENTS_MAX)
     return RecoverySettings(
         rules=rules,
-        checks_first_record=version >= _CHECKS_FIRST_RECORD and not config.source.enable_dledger_commit_log,
+        checks_first_record=releases.CHECKS_FIRST_RECORDS.holds(version) and not is_dledger,
+        begins_at_queues_end=releases.RECOVERY_BEGINS_AT_THE_QUEUES_END.holds(version) and not is_dledger,
         index_safe=config.index.message_index_enable and broker.switch("messageIndexSafe"),
         recovered_segments_max=wanted if wanted > 0 else RECOVERED_SEGMENTS_MAX,
     )
@@ -129,7 +132,7 @@ def recovered_first(
     """The number of the segment at which recovery begins; `files` are one at least.
 
     `unclean` is its abnormal recovery, which asks the store's checkpoint. `queued_to` says where the last record that
-    is in any queue ends; only 5.5.0 asks, in its normal recovery.
+    is in any queue ends; normal recovery asks since 5.3.2.
 
     Raises
     ------
@@ -138,22 +141,31 @@ def recovered_first(
     """
     if settings.checks_first_record:
         return _first_checked(files, checkpoint, queued_to, settings, unclean=unclean)
+    if not unclean and settings.begins_at_queues_end:
+        end = queued_to()
+        return next((n for n in range(len(files) - 1, 0, -1) if files[n].file_from_offset <= end), 0)
     if not unclean:
         return max(0, len(files) - _NORMAL_RECOVERY_FILES)
-    known = max(0, min(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp) - _CHECKPOINT_MARGIN_MS)
+    known = _known_to(checkpoint)
     if settings.index_safe:
         known = min(known, checkpoint.index_msg_timestamp)
     for number in range(len(files) - 1, -1, -1):
         first = first_store_timestamp(files[number])
-        if first and first <= known and (settings.rules.is_v5 or _begins_with_v1(files[number])):
+        if first and first <= known and _begins_with_a_record(files[number], settings.rules.version):
             return number
     return 0
 
 
-def _begins_with_v1(file: MappedFile) -> bool:
-    """Whether a segment begins with a record that 4.9.3 knows."""
+def _begins_with_a_record(file: MappedFile, version: Version) -> bool:
+    """Whether a segment begins with the magic code of a record that the release knows."""
     at = file.frame + MAGIC_AT
-    return int.from_bytes(read_head(file, HEAD_SIZE)[at : at + 4], "big", signed=True) == MESSAGE_MAGIC_CODE
+    code = int.from_bytes(read_head(file, HEAD_SIZE)[at : at + 4], "big", signed=True)
+    return code == MESSAGE_MAGIC_CODE or (code == MESSAGE_MAGIC_CODE_V2 and releases.READS_V2_RECORDS.holds(version))
+
+
+def _known_to(checkpoint: StoreCheckpoint) -> int:
+    """``StoreCheckpoint#getMinTimestamp`` (ms)."""
+    return max(0, min(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp) - _CHECKPOINT_MARGIN_MS)
 
 
 def _first_checked(
@@ -164,7 +176,7 @@ def _first_checked(
     *,
     unclean: bool,
 ) -> int:
-    """The rule of 5.5.0."""
+    """The rule since 5.4.0."""
     end = None if unclean else queued_to()
     for looked_at, number in enumerate(range(len(files) - 1, -1, -1), 1):
         if (number == 0 and not unclean) or looked_at >= settings.recovered_segments_max:
@@ -183,6 +195,8 @@ def _may_begin_at(file: MappedFile, checkpoint: StoreCheckpoint, end: int | None
         return False
     if end is not None:
         return record.physical_offset <= end
+    if not releases.KEEPS_QUEUED_OFFSET.holds(settings.rules.version):
+        return record.store_timestamp <= _known_to(checkpoint)
     if checkpoint.logics_physical_offset <= 0:
         return record.store_timestamp <= checkpoint.logics_msg_timestamp
     return record.physical_offset <= checkpoint.logics_physical_offset

@@ -24,7 +24,8 @@ from reput.sinks.files.store_path import REPUT
 from reput.sinks.table.location import TableLocation
 from reput.source.errors import OutputError, check_format
 from reput.source.printable import counted, printable
-from reput.streaming.config.broker import broker_version, version_text
+from reput.source.releases import version_text
+from reput.streaming.config.broker import broker_version
 from reput.streaming.config.pipeline import PIPELINE_OPTIONS, PipelineConfig
 from reput.streaming.output.paths import OutputPaths
 from reput.streaming.status.batch_report import BatchReport, Lag, duration_text, size_text

@@ -13,6 +13,9 @@ from pathlib import Path
 
 SOURCE_DIR = Path(__file__).resolve().parent
 MAVEN_TIMEOUT_S = 900
+# Profiles of pom.xml. Not every release has all parts of a broker on Maven Central.
+BROKER, STORE = "broker", "store"
+_OF_A_STORE = ("Arguments", "Guard", "Json", "MessageStores", "Recovery")
 JAVAC_TIMEOUT_S = 120
 
 
@@ -41,7 +44,7 @@ def newest_release() -> str:
         alone = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
         text = (SOURCE_DIR / "pom.xml").read_text()
         # Without what it depends on: only its own number is asked for.
-        pom.write_text(text.replace("</version>\n    </dependency>", f"</version>{alone}\n    </dependency>"))
+        pom.write_text(re.sub(r"</version>(\s*</dependency>)", rf"</version>{alone}\1", text))
         goal = ["-U", "-f", str(pom), "dependency:build-classpath"]
         _run(["mvn", "-q", "-B", *goal, f"-Dmdep.outputFile={output}", "-Drocketmq.version=RELEASE"], MAVEN_TIMEOUT_S)
         class_path = output.read_text()
@@ -51,8 +54,10 @@ def newest_release() -> str:
     return found[1]
 
 
-def resolve_class_path(version: str, cache_dir: Path) -> str:
-    """Return the class path of one release's broker, name server, tools and client; Maven runs only once.
+def resolve_class_path(version: str, cache_dir: Path, part: str = BROKER) -> str:
+    """Return the class path of one release's broker, name server, tools and client, or of its `STORE` alone.
+
+    Maven runs only once.
 
     Raises
     ------
@@ -60,7 +65,7 @@ def resolve_class_path(version: str, cache_dir: Path) -> str:
         Maven could not resolve the release.
     """
     pom = SOURCE_DIR / "pom.xml"
-    cached = cache_dir / f"class-path-{version}-{_digest([pom])}.txt"
+    cached = cache_dir / f"class-path-{part}-{version}-{_digest([pom])}.txt"
     if cached.exists():
         class_path = cached.read_text().strip()
         if all(Path(jar).exists() for jar in class_path.split(os.pathsep)):
@@ -72,21 +77,24 @@ def resolve_class_path(version: str, cache_dir: Path) -> str:
         output = Path(scratch, "class-path.txt")
         settings = [f"-Dmdep.outputFile={output}", f"-Drocketmq.version={version}"]
         goal = ["-f", str(Path(scratch, "pom.xml")), "dependency:build-classpath"]
-        _run(["mvn", "-q", "-B", *goal, *settings], MAVEN_TIMEOUT_S)
+        _run(["mvn", "-q", "-B", f"-P{part}", *goal, *settings], MAVEN_TIMEOUT_S)
         output.replace(cached)
     return cached.read_text().strip()
 
 
-def compile_client(version: str, class_path: str, cache_dir: Path) -> Path:
+def compile_client(version: str, class_path: str, cache_dir: Path, part: str = BROKER) -> Path:
     """Return the directory of the client's classes, compiled against one release; javac runs only once.
+
+    With `STORE`, only the classes that need no more than a store.
 
     Raises
     ------
     HarnessError
         The sources do not compile against that release.
     """
-    sources = sorted(SOURCE_DIR.glob("*.java"))
-    classes = cache_dir / f"classes-{version}-{_digest(sources)}"
+    names = _OF_A_STORE if part == STORE else ("*",)
+    sources = sorted(path for name in names for path in SOURCE_DIR.glob(f"{name}.java"))
+    classes = cache_dir / f"classes-{part}-{version}-{_digest(sources)}"
     if classes.exists():
         return classes
     cache_dir.mkdir(parents=True, exist_ok=True)

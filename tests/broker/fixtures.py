@@ -8,7 +8,11 @@ from collections.abc import Callable
 
 import pytest
 
+from broker.artifacts import STORE
+from broker.release import Release
 from broker.rocketmq import RocketMQ, available
+
+_WHOLE = ("4.9.3", "5.5.0")
 
 
 @pytest.fixture(scope="session")
@@ -17,12 +21,26 @@ def release() -> Callable[[str], RocketMQ]:
 
     Without Java and Maven the test is skipped with the reason, or fails where CI is "true".
     """
+    _check_tools()
+    return functools.cache(RocketMQ)
+
+
+def _check_tools() -> None:
     reason = available()
     if reason is not None:
         if os.environ.get("CI") == "true":
             pytest.fail(reason, pytrace=False)
         pytest.skip(reason)
-    return functools.cache(RocketMQ)
+
+
+@pytest.fixture(scope="session")
+def judge() -> Callable[[str], Release]:
+    """Give the message store of any release by its version, prepared once a run; skipped or failed as `release`.
+
+    Of the releases whose brokers other tests start, these are taken.
+    """
+    _check_tools()
+    return functools.cache(lambda version: RocketMQ(version) if version in _WHOLE else Release(version, part=STORE))
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from broker.artifacts import compile_client, resolve_class_path
+from broker.artifacts import BROKER, compile_client, resolve_class_path
 from broker.java_process import JavaProcess
 
 DEFAULT_WORK_DIR = Path(__file__).resolve().parents[2] / ".work" / "broker"
@@ -30,6 +30,8 @@ class Release:
     ----------
     version
         A release on Maven Central; 4.9.3 and 5.5.0 are known to work.
+    part
+        ``artifacts.STORE`` for one of which only the store is to be had, or wanted: 5.5.1 has no broker there.
     work_dir
         Where class path and classes are kept; ``.work/broker`` below the repository unless told. Safe to
         share between processes.
@@ -42,12 +44,19 @@ class Release:
         The release could not be resolved, or the client does not compile against it.
     """
 
-    def __init__(self, version: str = "4.9.3", work_dir: Path | None = None, *, is_short_lived: bool = True) -> None:
+    def __init__(
+        self,
+        version: str = "4.9.3",
+        work_dir: Path | None = None,
+        *,
+        is_short_lived: bool = True,
+        part: str = BROKER,
+    ) -> None:
         self.version = version
         self.is_short_lived = is_short_lived
         self.work_dir = (work_dir or DEFAULT_WORK_DIR).resolve()
-        jars = resolve_class_path(version, self.work_dir)
-        classes = compile_client(version, jars, self.work_dir)
+        jars = resolve_class_path(version, self.work_dir, part)
+        classes = compile_client(version, jars, self.work_dir, part)
         self.class_path = f"{classes}:{jars}"
 
     def launch(self, home: Path, jvm: Sequence[str], *main_class: str) -> JavaProcess:

@@ -16,6 +16,7 @@ from support.sink_runner import LogBatches, SinkRun, no_fsync, queue_files
 
 from reput.sinks.dispatch.arrival import Arrival, ArrivalSummary, TopicCount
 from reput.sinks.dispatch.logic_needs import LogicNeeds, MultiDispatch
+from reput.source.releases import Version
 
 SETTINGS = Settings(mapped_file_size_consume_queue=60, max_hash_slot_num=7, max_index_num=10)
 
@@ -47,11 +48,19 @@ def test_queues_of_a_message(names: str, offsets: str, expected: list[tuple[str,
     assert [(topic.decode(), queue_id, offset) for topic, queue_id, offset in found] == expected
 
 
-@pytest.mark.parametrize("topic", ["%RETRY%group", "rmq_sys_X", "SCHEDULE_TOPIC_XXXX"])
-def test_system_topics_go_to_no_further_queue_since_5_3_2(topic: str) -> None:
+@pytest.mark.parametrize(
+    ("topic", "before", "since"),
+    [
+        ("%RETRY%group", (5, 1, 0), (5, 1, 1)),
+        ("rmq_sys_wheel_timer", (5, 1, 1), (5, 1, 2)),
+        ("SCHEDULE_TOPIC_XXXX", (5, 1, 1), (5, 1, 2)),
+        ("rmq_sys_X", (5, 1, 3), (5, 2, 0)),
+    ],
+)
+def test_system_topics_go_to_no_further_queue_since(topic: str, before: Version, since: Version) -> None:
     """And did before."""
-    assert MultiDispatch(lmq_topics_only=True).queues(topic, 0, "%LMQ%a", "0", 0) == []
-    assert len(MultiDispatch().queues(topic, 0, "%LMQ%a", "0", 0)) == 1
+    assert MultiDispatch(version=since).queues(topic, 0, "%LMQ%a", "0", 0) == []
+    assert len(MultiDispatch(version=before).queues(topic, 0, "%LMQ%a", "0", 0)) == 1
 
 
 def test_without_enable_lmq_the_queue_id_is_the_messages() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,12 @@ from support.record_writer import BLANK_BYTES, MAGIC_BLANK, MAGIC_V2, Message, e
 
 from reput.source.log.broker_check import BrokerRules, GoodRecords, OddRecord, WalkEnd, broker_walk, check_at
 from reput.source.log.mapped_file_queue import MappedFile
+from reput.source.releases import Version
 
 SIZE = 1 << 16
 BEGIN = 3 * SIZE
-V4 = BrokerRules(is_v5=False, check_crc=True, verifies_property_crc=False, delays_ms=(1000, 5000))
-V5 = BrokerRules(is_v5=True, check_crc=True, verifies_property_crc=False, delays_ms=(1000, 5000))
+V4 = BrokerRules(version=(4, 9, 3), check_crc=True, verifies_property_crc=False, delays_ms=(1000, 5000))
+V5 = BrokerRules(version=(5, 5, 0), check_crc=True, verifies_property_crc=False, delays_ms=(1000, 5000))
 BOTH = (V4, V5)
 
 
@@ -69,6 +71,17 @@ def test_what_only_a_broker_takes(rules: BrokerRules, segment: Callable[[bytes],
     assert other.check.record.topic == ""
     assert isinstance(good, GoodRecords)
     assert good.count == 1
+
+
+@pytest.mark.parametrize(("version", "is_an_end"), [((4, 9, 3), True), ((5, 5, 0), True), ((5, 5, 1), False)])
+def test_a_negative_size_with_a_blanks_magic_code(
+    version: Version, is_an_end: bool, segment: Callable[[bytes], MappedFile]
+) -> None:
+    """It ends a segment until 5.5.1, which takes it for damage."""
+    record = encode(Message(), BEGIN)
+    file = segment(record + struct.pack(">iI", -8, MAGIC_BLANK))
+    check = check_at(file, BEGIN + len(record), file.end, replace(V5, version=version))
+    assert (check.success, check.size) == ((True, 0) if is_an_end else (False, -1))
 
 
 def test_a_v2_record_ends_a_log_for_4_9_3_alone(segment: Callable[[bytes], MappedFile]) -> None:
@@ -139,7 +152,7 @@ def test_a_level_that_is_no_number(rules: BrokerRules, segment: Callable[[bytes]
 
 def test_the_checksum_in_the_properties(segment: Callable[[bytes], MappedFile]) -> None:
     """With ``forceVerifyPropCRC`` it counts alone: a record without one, or changed anywhere, is damaged."""
-    rules = BrokerRules(is_v5=True, check_crc=True, verifies_property_crc=True, delays_ms=())
+    rules = BrokerRules(version=(5, 5, 0), check_crc=True, verifies_property_crc=True, delays_ms=())
     record = encode(WITH_PROPERTY_CRC, BEGIN)
     assert zlib.crc32(record[:-20]) & 0x7FFFFFFF == int(record[-11:-1][::-1])
     file = segment(record)

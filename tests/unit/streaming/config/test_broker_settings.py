@@ -29,12 +29,12 @@ def test_version_of_a_store(tmp_path: Path, left: tuple[str, ...], option: str, 
 
 
 @pytest.mark.parametrize(
-    ("version", "index_tags", "lmq_topics_only"),
-    [("4.9.3", False, False), ("5.3.1", False, False), ("5.3.2", False, True), ("5.4.0", True, True)],
+    ("version", "index_tags", "stays_alone"),
+    [("4.9.3", False, False), ("5.1.3", False, False), ("5.2.0", False, True), ("5.4.0", True, True)],
 )
-def test_what_a_version_does(tmp_path: Path, version: str, index_tags: bool, lmq_topics_only: bool) -> None:
-    """Tags are keys since 5.4.0; system topics go to no further queue since 5.3.2."""
+def test_what_a_version_does(tmp_path: Path, version: str, index_tags: bool, stays_alone: bool) -> None:
+    """Tags are keys since 5.4.0; system topics go to no further queue since 5.2.0."""
     config = load_config(tmp_path, overrides=[f"brokerVersion={version}", "enableMultiDispatch=true"])
     needs = logic_needs(config, tmp_path)
     assert needs.multi_dispatch is not None
-    assert (needs.index_tags, needs.multi_dispatch.lmq_topics_only) == (index_tags, lmq_topics_only)
+    assert (needs.index_tags, not needs.multi_dispatch.takes("rmq_sys_X")) == (index_tags, stays_alone)
