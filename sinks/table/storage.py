@@ -616,7 +616,7 @@ class S3Storage(TableStorage):
 
     def read(self, name: str) -> bytes:
         """Get an object; raises FileNotFoundError, or another OSError."""
-        with self._errors(), self._files.open_input_stream(self._at(name)) as file:
+        with self._errors(), self._files.open_input_stream(self._at(name), compression=None) as file:
             return bytes(file.readall())
 
     def open(self, name: str) -> Any:
@@ -662,7 +662,7 @@ class S3Storage(TableStorage):
         """Put an object, which is durable then; raises OutputError."""
         try:
             # All of it is there before the stream is opened: Arrow completes an object even when its writer fails.
-            with self._errors(), self._files.open_output_stream(self._at(name)) as file:
+            with self._errors(), self._files.open_output_stream(self._at(name), compression=None) as file:
                 file.write(data)
         except OSError as error:
             kind = output_error_of(error)

@@ -14,6 +14,7 @@ from support.record_writer import CommitLogWriter, StoredRecord
 from reput.sinks.backup.backup_store import Backup
 from reput.sinks.backup.backup_writer import BackupWriter
 from reput.sinks.backup.restore_point import RestorePoint
+from reput.sinks.table.location import TableLocation
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.streaming.backup.backup import settings_of
@@ -30,11 +31,11 @@ OPTIONS = (
 
 
 class GrowingStore:
-    """A store in `root`/store, whose backup is in `root`/backup; a message is stored every 10 ms."""
+    """A store in `root`/store, whose backup is in `root`/backup or at a location; a message is stored every 10 ms."""
 
-    def __init__(self, root: Path, seed: int = 0) -> None:
+    def __init__(self, root: Path, seed: int = 0, location: TableLocation | None = None) -> None:
         self.root = root
-        self.store, self.backup = root / "store", Backup(root / "backup")
+        self.store, self.backup = root / "store", Backup(location or root / "backup")
         self.messages = varied_messages(2000, seed=seed)
         self.log = CommitLogWriter(self.store / "commitlog", SEGMENT, preallocate=True)
         self.count = 0
