@@ -22,6 +22,7 @@ ENTRY_BLANK_MAGIC_CODE = -1  # the rest of the file holds no entry; the rest's s
 _HEADER = struct.Struct(">iiqqqiiii")
 
 ENTRY_SIZE_AT = 4
+ENTRY_INDEX_AT = 8
 ENTRY_POS_AT = 24
 ENTRY_BODY_SIZE_AT = 44
 ENTRY_HEADER_SIZE = _HEADER.size

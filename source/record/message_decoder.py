@@ -160,9 +160,7 @@ def _property_crc_differs(record: memoryview, properties_length: int) -> bool:
     own = bytes(record[-fmt.PROPERTY_CRC_SIZE :])
     if properties_length < fmt.PROPERTY_CRC_SIZE or not own.startswith(fmt.PROPERTY_CRC_PREFIX):
         return False
-    crc = zlib.crc32(record[: -fmt.PROPERTY_CRC_SIZE]) & 0x7FFFFFFF
-    digits = f"{crc:0{fmt.PROPERTY_CRC_DIGITS}d}"[::-1].encode()
-    return own != fmt.PROPERTY_CRC_PREFIX + digits + fmt.PROPERTY_CRC_END
+    return own != fmt.property_crc(zlib.crc32(record[: -fmt.PROPERTY_CRC_SIZE]))
 
 
 def _decode_body(

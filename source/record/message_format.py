@@ -112,6 +112,12 @@ def calc_msg_length(
     return FIXED_LENGTH - TOPIC_LENGTH_SIZE + topic_length_size + host_extra + parts
 
 
+def property_crc(crc: int) -> bytes:
+    """The last property of a record whose bytes before it have this CRC-32 (``MessageDecoder#createCrc32``)."""
+    digits = f"{crc & 0x7FFFFFFF:0{PROPERTY_CRC_DIGITS}d}"[::-1].encode()
+    return PROPERTY_CRC_PREFIX + digits + PROPERTY_CRC_END
+
+
 # ----------------------------------------------------------------------------------------------------------------------
 # Bits of sysFlag (``MessageSysFlag``).
 

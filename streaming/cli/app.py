@@ -42,7 +42,7 @@ SECTIONS: Final = {
     "Look": ("query", "dump", "quarantine"),
     "Ask": ("ask", "offsets", "sql", "report"),
     "Backup": ("backup", "restore"),
-    "Operate": ("queues", "table", "expire", "prepare"),
+    "Operate": ("queues", "convert", "table", "expire", "prepare"),
 }
 
 
@@ -374,7 +374,8 @@ def _version(show: bool) -> None:
 
 
 # Commands that start Spark, or processes, with any options.
-_NEEDS = {"tail": SPARK, "prepare": SPARK, "rebuild": PROCESSES, "verify": PROCESSES, "restore": PROCESSES}
+_PROCESSES = ("rebuild", "convert", "verify", "restore")
+_NEEDS = {"tail": SPARK, "prepare": SPARK, **dict.fromkeys(_PROCESSES, PROCESSES)}
 
 
 @app.callback(help=_ABOUT)
@@ -391,7 +392,7 @@ def main_options(
 
 # The modules with another name than their command's.
 _MODULES: Final = {
-    **dict.fromkeys(("rebuild", "queues", "recover", "expire"), "repair"),
+    **dict.fromkeys(("rebuild", "queues", "convert", "recover", "expire"), "repair"),
     **dict.fromkeys(("verify", "doctor"), "prove"),
     **dict.fromkeys(("query", "dump", "quarantine", "offsets", "report"), "look"),
     **dict.fromkeys(("status", "prepare"), "tail"),

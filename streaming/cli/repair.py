@@ -1,4 +1,4 @@
-"""The commands that change an output: `reput rebuild`, `reput queues`, `reput recover` and `reput expire`."""
+"""The commands that write an output: `reput rebuild`, `queues`, `convert`, `recover` and `expire`."""
 
 from __future__ import annotations
 
@@ -134,13 +134,33 @@ def queues(
     The store keeps its queues until the new ones are complete and have been compared with the old ones. If the command
     is stopped, run it again.
     """
-    from reput.streaming.rebuild.convert import Conversion  # noqa: PLC0415
+    from reput.streaming.rebuild.queues import QueueMove  # noqa: PLC0415
 
     set_up_logging(reporting.log_format)
     config = settings.load(store, output=store, knows_rocksdb=True)
     with working(f"moving the queues of {store}"):
-        result = Conversion(config, to).run()
+        result = QueueMove(config, to).run()
     typer.echo(result.to_json() if reporting.as_json else result.text())
+
+
+@app.command(epilog="Example: reput convert --store /data/store --broker-conf /data/broker.conf --output /data/plain")
+def convert(
+    store: Annotated[Path, typer.Option(help="The broker's store root. The broker is stopped.", readable=False)],
+    output: Annotated[Path, typer.Option(help="The directory of the new store. It is empty, or does not exist yet.")],
+    reporting: Reporting,
+    settings: LogConfig,
+) -> None:
+    """Write a DLedger store's messages into a new store with a plain log.
+
+    The old store is only read. If the command is stopped, run it again; the new store is complete when it succeeds.
+    """
+    from reput.streaming.convert.convert import Conversion  # noqa: PLC0415
+
+    set_up_logging(reporting.log_format)
+    config = settings.load(store, ["enableDLegerCommitLog=true"], knows_rocksdb=True)
+    with working(f"converting {store}"):
+        result = Conversion(config, output).run()
+    typer.echo(result.to_json() if reporting.as_json else result.text(output))
 
 
 @app.command(epilog="Example: reput recover --store /data/store --output /data/reput --dry-run")

@@ -247,8 +247,8 @@ def _stamp(file: Path) -> object:
 
 #: The settings by which a broker keeps no index files.
 NO_INDEX_FILES = "messageIndexEnable=false, or indexFileWriteEnable=false from 5.4.0 on"
-# How a store shows its version if that is not stated: 5.0.0 and later leave abort.bak, 5.4.0 and later rocksdbstore/.
-_SHOWN_BY: tuple[tuple[str, Version], ...] = (("rocksdbstore", (5, 5, 0)), ("abort.bak", (5, 3, 3)))
+#: How a store shows its version if that is not stated: 5.0.0 and later leave abort.bak, 5.4.0 and later rocksdbstore/.
+SHOWN_BY: Final[tuple[tuple[str, Version], ...]] = (("rocksdbstore", (5, 5, 0)), ("abort.bak", (5, 3, 3)))
 # What releases make of a record in different ways.
 _CHANGES = (
     releases.FLUSHES_INDEX_AT_STOP,
@@ -267,7 +267,7 @@ def broker_version(text: str, store: Path) -> Version:
     stated = version_of(text)
     if stated is not None:
         return stated
-    return next((version for name, version in _SHOWN_BY if (store / name).exists()), releases.FIRST)
+    return next((version for name, version in SHOWN_BY if (store / name).exists()), releases.FIRST)
 
 
 def release_of(version: Version) -> int:

@@ -27,7 +27,7 @@ from reput.sinks.files.swap import finish_swap
 from reput.sinks.queue.rocksdb_queue import RocksDBQueues
 from reput.source.log.store_layout import rocksdb_queues
 from reput.streaming.config.pipeline import load_config
-from reput.streaming.rebuild.convert import FILES, ROCKSDB, Conversion
+from reput.streaming.rebuild.queues import FILES, ROCKSDB, QueueMove
 
 _CHANGING = ("replace", "unlink", "rmdir", "mkdir", "makedirs", "write", "pwrite", "ftruncate", "fsync", "open")
 
@@ -74,7 +74,7 @@ def queues_of(store: Path) -> Any:
 def convert(home: Path, to: str) -> None:
     config = load_config(home / "store", broker_conf=home / "broker.conf", knows_rocksdb=True)
     with no_fsync():
-        Conversion(config, to).run()
+        QueueMove(config, to).run()
 
 
 def stop_at_calls(start: Path, home: Path, run: Callable[[Path], object], step: int) -> int:

@@ -65,8 +65,8 @@ _V6_MORE = 12
 
 
 @dataclass(frozen=True)
-class Converted:
-    """The result of a conversion: how many `queues` and `entries` it moved, none if it had nothing to do."""
+class MovedQueues:
+    """The result of a move: how many `queues` and `entries` it moved, none if it had nothing to do."""
 
     to: str
     queues: int
@@ -86,8 +86,8 @@ class Converted:
         return f"{moved}: now in {where}; set storeType={setting} in broker.conf before the broker starts"
 
 
-class Conversion:
-    """One conversion of the queues of `config.store`; `to` is `FILES` or `ROCKSDB`."""
+class QueueMove:
+    """One move of the queues of `config.store`; `to` is `FILES` or `ROCKSDB`."""
 
     def __init__(self, config: PipelineConfig, to: str) -> None:
         if to not in (FILES, ROCKSDB):
@@ -99,8 +99,8 @@ class Conversion:
         self._files = DurableFiles(self._store)
         self._root = self._store.joinpath(*REBUILD_ROOT)
 
-    def run(self) -> Converted:
-        """Convert.
+    def run(self) -> MovedQueues:
+        """Move them.
 
         Raises
         ------
@@ -122,7 +122,7 @@ class Conversion:
             in_files, database = has_queue_files(self._store), rocksdb_queues(self._store)
             is_there = {FILES: in_files, ROCKSDB: database is not None}
             if [kind for kind, found in is_there.items() if found] == [self._to]:
-                return Converted(self._to, 0, 0)
+                return MovedQueues(self._to, 0, 0)
             self._check(in_files=in_files, database=database)
             check_fits_files(self._config, self._store)
             self._files.remove_tree(*REBUILD_ROOT)
@@ -137,7 +137,7 @@ class Conversion:
         if abort_left_by(self._store) is not LeftBy.NOBODY:
             raise OutputError(
                 f"{self._store} was stopped uncleanly: its last entries may be missing",
-                advice="start the broker as it was, stop it, and convert then",
+                advice="start the broker as it was, stop it, and move them then",
                 file=self._store,
             )
         if in_files and database is not None:
@@ -158,7 +158,7 @@ class Conversion:
         check_queues_only(self._store, CONSUME_QUEUE)
 
     def _end_earlier(self) -> None:
-        """End a conversion that was stopped: the `abort` that it left says nothing of the queues."""
+        """End a move that was stopped: the `abort` that it left says nothing of the queues."""
         if self._store.joinpath(*_CONVERTING).exists():
             if abort_left_by(self._store) is LeftBy.REPUT:
                 clear_abort(self._files)
@@ -178,7 +178,7 @@ class Conversion:
 
     # --- files to RocksDB -----------------------------------------------------------------------------------------
 
-    def _to_rocksdb(self, made: DurableFiles) -> Converted:
+    def _to_rocksdb(self, made: DurableFiles) -> MovedQueues:
         folder = self._config.rocksdb_folder or CONSUME_QUEUE
         size = rounded_file_size(self._config.queue.mapped_file_size_consume_queue)
         readers = load_queues(self._store, KIND, size)
@@ -201,11 +201,11 @@ class Conversion:
                 queue = (reader.topic, reader.queue_id)
                 _check_equal(queue, _entries_of(reader, segments, log_end), database.entries(queue))
         self._put_in_place(made, folder)
-        return Converted(ROCKSDB, writer.queue_count, entries)
+        return MovedQueues(ROCKSDB, writer.queue_count, entries)
 
     # --- RocksDB to files -----------------------------------------------------------------------------------------
 
-    def _to_files(self, made: DurableFiles, database: Path) -> Converted:
+    def _to_files(self, made: DurableFiles, database: Path) -> MovedQueues:
         size = rounded_file_size(self._config.queue.mapped_file_size_consume_queue)
         count, last = 0, np.zeros(1, ROCKSDB_ENTRY)[0]
         with RocksDBQueues.open(database) as queues:
@@ -221,7 +221,7 @@ class Conversion:
         known = load_store_checkpoint(self._files)
         store_checkpoint(made, self._checkpoint(known, last))
         self._put_in_place(made, CONSUME_QUEUE, (STORE_CHECKPOINT,))
-        return Converted(FILES, len(wanted), count)
+        return MovedQueues(FILES, len(wanted), count)
 
     def _refuse_batch_topics(self, queues: Sequence[QueueKey]) -> None:
         batch = read_topics(self._config, self._store).batch

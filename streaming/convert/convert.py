@@ -1,0 +1,471 @@
+"""`reput convert`: write a new store that holds a DLedger store's messages in a plain commitlog.
+
+1. The records are copied without their frames, segment by segment (``sinks/commit_log.py``). Each has another physical
+   offset then, and so has what it says of other records (``source/record/moved_record.py``). Where each record went is
+   kept in a file for each old segment; a conversion that was stopped continues after the last one.
+2. ``config/`` is copied: consumers' and delay levels' offsets are queue offsets, which stay. Timers keep their places
+   in the wheel; their log then names records by their new offsets. Records of POP in ``kvStore`` are copied.
+3. Queues, index and checkpoint are made from the new log, as `reput rebuild` makes them.
+4. All of it is put in place by a swap (``sinks/files/swap.py``).
+
+The old store is only read. The new one has nothing that a broker would start with until the swap, and `abort` during
+it, with the log among the last: a broker that is started in between finds no message, or all that it needs.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import re
+from bisect import bisect_left
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from reput.sinks.abort_file import LeftBy, abort_left_by, clear_abort, mark_abort
+from reput.sinks.commit_log import CommitLogWriter, segment_path
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.file_system import data_extents, has_files
+from reput.sinks.files.store_lock import StoreLock, lock_holder
+from reput.sinks.files.store_path import (
+    BATCH_CONSUME_QUEUE,
+    CONSUME_QUEUE,
+    CONSUME_QUEUE_EXT,
+    INDEX,
+    LOCK,
+    REBUILD_ROOT,
+    REPUT,
+    STORE_CHECKPOINT,
+    RelativePath,
+)
+from reput.sinks.files.swap import finish_swap, swap
+from reput.sinks.queue.consume_queue import KIND, rounded_file_size
+from reput.sinks.queue.lookup import end_of_entries
+from reput.sinks.queue.queue_reader import load_queues
+from reput.sinks.queue.rocksdb_queue import queue_words
+from reput.source.errors import OptionError, OutputError, SinkError, StoreLockedError
+from reput.source.kernels import record_kernels as rk
+from reput.source.log.log_reader import LogReader, read_message
+from reput.source.log.mapped_file_queue import MappedFile, MappedFileQueue, open_for_reading, read_head
+from reput.source.log.range_reader import DecodeOptions, read_windows
+from reput.source.log.store_layout import COMMIT_LOG, ROCKSDB_QUEUES, file_name, rocksdb_queues
+from reput.source.options import SourceOptions
+from reput.source.printable import counted
+from reput.source.record.dledger_entry import ENTRY_INDEX_AT
+from reput.source.record.message_decoder import Message, MessageId
+from reput.source.record.moved_record import move_record
+from reput.source.releases import version_text
+from reput.streaming.config.broker import CONFIG, SHOWN_BY, broker_version
+from reput.streaming.config.broker_conf import BrokerConf
+from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.config.stored_sizes import check_fits_files
+from reput.streaming.output.paths import OutputPaths, refuse_paths_inside
+from reput.streaming.process import terminal
+from reput.streaming.rebuild.pipeline import RebuildProgress
+from reput.streaming.rebuild.plan import RebuildRequest
+from reput.streaming.rebuild.rebuild import Rebuild
+from reput.streaming.tasks.task_session import task_session
+
+_log = logging.getLogger("reput")
+
+_KV_STORE, _TIMER_LOG, _TIMER_WHEEL, _COMPACTION_LOG = (
+    "kvStore",
+    "timerlog",
+    "timerwheel",
+    ("compaction", "compactionLog"),
+)
+# What is done, in the new store; where it was done before, and what else is not for a broker.
+_CONVERTED = (REPUT, "convert.json")
+_PLAN = (*REBUILD_ROOT, "convert-plan.json")
+_MOVED = (*REBUILD_ROOT, "moved")
+# Settings with which a broker keeps physical offsets in RocksDB.
+_IN_ROCKSDB = ("indexRocksDBEnable", "transRocksDBEnable", "timerRocksDBEnable")
+# In DLedger's own checkpoint (``DLedgerMmapFileStore#persistCheckPoint``).
+_COMMITTED = re.compile(r"^committedIndex=(\d+)$", re.MULTILINE)
+_READ_BYTES = 1 << 22
+# A unit of a timer log (``TimerLog#append``); other units end a file.
+_TIMER_UNIT = np.dtype(
+    [
+        *(("size", ">i4"), ("previous", ">i8"), ("magic", ">i4"), ("written", ">i8"), ("delayed", ">i4")),
+        *(("physical_offset", ">i8"), ("msg_size", ">i4"), ("topic_hash", ">i4"), ("reserved", ">i8")),
+    ]
+)
+_TIMER_MAGIC_MAX = 0xF
+
+assert _TIMER_UNIT.itemsize == 52
+
+
+@dataclass(frozen=True)
+class Converted:
+    """The result: how many `messages` the new log holds, and where the old and the new one begin and end.
+
+    `uncommitted` are messages at the old log's end of which this node did not know whether most of its group had them.
+    """
+
+    messages: int
+    begin: int
+    old_end: int
+    end: int
+    uncommitted: int
+
+    def to_json(self) -> str:
+        """The result as one JSON object."""
+        return json.dumps(asdict(self))
+
+    def text(self, output: Path) -> str:
+        """The result in words."""
+        held = f"{counted(self.messages, 'message')}: {output} has them in a plain log [{self.begin}, {self.end})"
+        return (
+            f"{held}\nset enableDLegerCommitLog=false in broker.conf, and storePathRootDir and storePathCommitLog to "
+            "the new store, before the broker starts"
+        )
+
+
+def _uncommitted(count: int) -> str:
+    return (
+        f"this node did not know of the last {counted(count, 'message')} whether most of the group had them: "
+        "convert the store of the node that led last"
+    )
+
+
+class MovedRecords:
+    """Where the records of the old log `queue` are in the new one; kept in a file for each old segment."""
+
+    def __init__(self, files: DurableFiles, queue: MappedFileQueue) -> None:
+        self._files = files
+        self._queue = queue
+        self._known: dict[int, np.ndarray[tuple[int, int], np.dtype[np.int64]]] = {}
+        # Of the segment that is being copied.
+        self._old: list[int] = []
+        self._new: list[int] = []
+
+    def load(self, file: MappedFile) -> tuple[int, int] | None:
+        """The number of records of a segment that was copied whole, and where they end in the new log; else None."""
+        path = self._files.root.joinpath(*_MOVED, file_name(file.file_from_offset))
+        if not path.exists():
+            return None
+        pair = np.load(path, mmap_mode="r")
+        self._known[file.file_from_offset] = pair[:2]
+        return pair.shape[1] - 1, int(pair[1, -1])
+
+    def note(self, old: int, new: int) -> None:
+        """Note where a record of the segment that is being copied went."""
+        self._old.append(old)
+        self._new.append(new)
+
+    def finish(self, file: MappedFile, end: int) -> None:
+        """Note durably that the segment is copied; the new log ends at `end`, and is durable."""
+        # The last pair is no record's.
+        pair, data = np.array([[*self._old, file.end], [*self._new, end]], np.int64), io.BytesIO()
+        np.save(data, pair)
+        self._files.replace(*_MOVED, file_name(file.file_from_offset), data=data.getbuffer())
+        self._old, self._new = [], []
+        self.load(file)
+
+    def offset(self, offset: int) -> int | None:
+        """See ``MovedTo``."""
+        file = self._queue.find(offset)
+        if file is None:
+            return None
+        known = self._known.get(file.file_from_offset)
+        if known is not None:
+            at = int(np.searchsorted(known[0], offset))
+            return int(known[1, at]) if at < known.shape[1] - 1 and known[0, at] == offset else None
+        at = bisect_left(self._old, offset)
+        return self._new[at] if at < len(self._old) and self._old[at] == offset else None
+
+    def message_id(self, message_id: MessageId) -> MessageId | None:
+        """See ``MovedTo``; another broker's message may have the same offset."""
+        now, file = self.offset(message_id.offset), self._queue.find(message_id.offset)
+        if now is None or file is None:
+            return None
+        there = read_message(file, message_id.offset, file.end, DecodeOptions())
+        is_same = isinstance(there, Message) and MessageId.of(there) == message_id
+        return replace(message_id, offset=now) if is_same else None
+
+    def timers(self, units: np.ndarray[tuple[int], np.dtype[np.void]]) -> None:
+        """Change the units of a timer log to name the records where they are now."""
+        at = np.flatnonzero((units["size"] == _TIMER_UNIT.itemsize) & (units["magic"] >= 0))
+        for row in at[units["magic"][at] <= _TIMER_MAGIC_MAX]:
+            now = self.offset(int(units["physical_offset"][row]))
+            if now is not None:
+                units["physical_offset"][row] = now
+
+    @property
+    def last(self) -> int:
+        """Where the last record was in the old log, which has one."""
+        known = [self._known[at] for at in sorted(self._known)]
+        return int(next(pair[0, -2] for pair in reversed(known) if pair.shape[1] > 1))
+
+    def times(self) -> Iterator[tuple[int, int]]:
+        """For each old segment with records: where its last one is now, and when the segment was written last (ns)."""
+        for file in self._queue.files:
+            known = self._known.get(file.file_from_offset)
+            if known is not None and known.shape[1] > 1:
+                yield int(known[1, -2]), os.stat(file.path).st_mtime_ns
+
+
+class Conversion:
+    """One conversion of the DLedger store of `config` into the new store `output`."""
+
+    def __init__(self, config: PipelineConfig, output: Path) -> None:
+        self._config = config
+        self._store, self._output = config.store, output
+        self._log = LogReader(SourceOptions.parse(config.source_options()))
+        self._files = DurableFiles(output, whole=True)
+        self._made = DurableFiles(output.joinpath(*REBUILD_ROOT), whole=True)
+
+    def run(self) -> Converted:
+        """Convert.
+
+        Raises
+        ------
+        StoreLockedError
+            A broker runs on the store, or a broker or reput on the output.
+        OptionError
+            The store keeps something that names physical offsets and that reput cannot move.
+        OutputError
+            The output has files of its own, or is inside the store.
+        CorruptRecordError, DataLossError, StoreError
+            The log is damaged, or cannot be read.
+        """
+        self._check_store()
+        check_fits_files(self._config, self._store)
+        queue = self._log.queue()
+        queue.check_no_hole(0)
+        refuse_paths_inside((self._store.resolve(),), OutputPaths(self._output.resolve()))
+        with ExitStack() as cleanup:
+            cleanup.enter_context(StoreLock(self._output))
+            cleanup.callback(self._files.close)
+            cleanup.callback(self._made.close)
+            finish_swap(self._files)
+            end = self._log.settled_end(queue.min_offset)
+            queue = self._log.queue()
+            plan = {
+                "store": str(self._store.resolve()),
+                "begin": queue.min_offset,
+                "end": end,
+                **self._log.identity(end),
+            }
+            if (known := self._converted(plan)) is not None:
+                return known
+            self._check_output()
+            self._take_up(plan)
+            terminal.expect(len(queue.files) + 2)
+            moved = MovedRecords(self._files, queue)
+            result = self._copy_log(queue, end, moved)
+            self._copy_others(moved)
+            terminal.done()
+            self._rebuild(result)
+            self._keep_ends(result.begin)
+            terminal.done()
+            self._made.replace(*_CONVERTED, data=json.dumps({"plan": plan, "result": asdict(result)}).encode())
+            self._put_in_place()
+        if result.uncommitted:
+            _log.warning("%s", _uncommitted(result.uncommitted))
+        return result
+
+    # --- what there is --------------------------------------------------------------------------------------------
+
+    def _check_store(self) -> None:
+        holder = lock_holder(self._store)
+        if holder is not None:
+            raise StoreLockedError(f"{holder} runs on {self._store}", advice="stop it first", file=self._store)
+        if self._config.broker_conf is not None:
+            version = broker_version(self._config.broker.version, self._store)
+            broker = BrokerConf.read(self._config.broker_conf, version)
+            for name in _IN_ROCKSDB:
+                if broker.text(name).strip().lower() == "true":
+                    raise OptionError(
+                        f"{broker.where(name)}: {name} is on, so RocksDB has physical offsets that reput does not move",
+                        file=broker.path,
+                    )
+        if has_files(self._store.joinpath(*_COMPACTION_LOG)):
+            raise OptionError(
+                f"{self._store.joinpath(*_COMPACTION_LOG)} has compacted topics, which reput does not move",
+                file=self._store,
+            )
+
+    def _converted(self, plan: dict[str, object]) -> Converted | None:
+        """The result of an earlier run that ended here, or in the swap; None if there is none."""
+        path = self._output.joinpath(*_CONVERTED)
+        if not path.exists():
+            return None
+        try:
+            noted = json.loads(path.read_bytes())
+            result = Converted(**noted["result"])
+        except (ValueError, TypeError, KeyError) as error:
+            raise SinkError(f"{path} is no note of a conversion ({error!r})", file=path) from error
+        if noted["plan"] != plan:
+            raise OutputError(
+                f"{self._output} was made of {noted['plan']['store']} as it was then",
+                advice="give a new directory",
+                file=self._output,
+            )
+        if abort_left_by(self._output) is LeftBy.REPUT:
+            clear_abort(self._files)
+        return result
+
+    def _check_output(self) -> None:
+        for path in self._output.iterdir():
+            if path.name not in (REPUT, LOCK):
+                raise OutputError(
+                    f"{self._output} is not empty: it has {path.name}", advice="give a new directory", file=path
+                )
+
+    def _take_up(self, plan: dict[str, object]) -> None:
+        """Continue what was made of the same log, else begin."""
+        path = self._output.joinpath(*_PLAN)
+        try:
+            known = json.loads(path.read_bytes())
+        except (FileNotFoundError, ValueError):
+            known = None
+        if known == plan:
+            _log.info("continuing the conversion that was stopped")
+            return
+        self._files.remove_tree(*REBUILD_ROOT)
+        self._files.replace(*_PLAN, data=json.dumps(plan).encode())
+
+    # --- what is made ---------------------------------------------------------------------------------------------
+
+    def _copy_log(self, queue: MappedFileQueue, end: int, moved: MovedRecords) -> Converted:
+        """Copy the records up to `end` of the old log."""
+        messages, writer = 0, CommitLogWriter(self._made, queue.min_offset, queue.mapped_file_size)
+        for file in queue.files:
+            known = moved.load(file)
+            if known is None and file.file_from_offset < end:
+                self._copy_segment(file, min(end, file.end), writer, moved)
+                known = moved.load(file)
+            if known is not None:
+                messages += known[0]
+                writer.end = known[1]
+            terminal.done()
+        if not messages:
+            raise OutputError(f"the log of {self._store} has no message", file=self._store)
+        for offset, time_ns in moved.times():  # a broker removes segments by the time of their last write
+            path = self._made.root.joinpath(*segment_path(offset - offset % queue.mapped_file_size))
+            os.utime(path, ns=(time_ns, time_ns))
+        return Converted(messages, queue.min_offset, end, writer.end, self._count_uncommitted(queue, moved.last))
+
+    def _copy_segment(self, file: MappedFile, end: int, writer: CommitLogWriter, moved: MovedRecords) -> None:
+        options = DecodeOptions(check_crc=True)
+        for window in read_windows(file, file.file_from_offset, end, options, decodes=False, passes_over=False):
+            data = window.data.data
+            rows = window.parts[:, [rk.AT, rk.SIZE, rk.PROPERTIES]].tolist()
+            for at, size, properties in rows:
+                record, offset = bytearray(data[at : at + size]), writer.place(size)
+                moved.note(window.start + at, offset)
+                move_record(record, offset, properties - at, moved)
+                writer.append(record)
+        writer.flush()
+        self._made.sync()
+        moved.finish(file, writer.end)
+
+    def _count_uncommitted(self, queue: MappedFileQueue, last: int) -> int:
+        """How many records up to the one at `last` this node did not know to be committed, by DLedger's checkpoint."""
+        file = queue.find(last)
+        assert file is not None
+        path = Path(file.path).parent.with_name("checkpoint")
+        found = _COMMITTED.search(path.read_text(errors="replace")) if path.is_file() else None
+        if not file.frame or found is None:
+            return 0
+        index = int.from_bytes(read_head(file, 8, last - file.frame + ENTRY_INDEX_AT - file.file_from_offset), "big")
+        return max(0, index - int(found[1]))
+
+    def _copy_others(self, moved: MovedRecords) -> None:
+        """Copy what a broker keeps beside its log, queues and index; timers name the records where they are now."""
+        for folder in (CONFIG, _KV_STORE, _TIMER_LOG):
+            for path in sorted((self._store / folder).rglob("*")):
+                if path.is_file():
+                    parts = path.relative_to(self._store).parts
+                    self._copy(path, parts, moved if folder == _TIMER_LOG else None)
+        for path in self._store.glob(f"{_TIMER_WHEEL}*"):
+            self._copy(path, (path.name,), None)
+        for name, _ in SHOWN_BY:  # a broker's own are of no use; reput sees by them which release kept the store
+            if (self._store / name).is_dir():
+                self._made.make_directory(name)
+            elif (self._store / name).is_file():
+                self._copy(self._store / name, (name,), None)
+        self._made.sync()
+
+    def _copy(self, path: Path, parts: RelativePath, moved: MovedRecords | None) -> None:
+        """Copy a file of the store; holes stay holes. With `moved` it is a timer log's."""
+        unit = _TIMER_UNIT.itemsize if moved is not None else 1
+        chunk = _READ_BYTES - _READ_BYTES % unit
+        with open_for_reading(str(path)) as descriptor:
+            size = os.fstat(descriptor).st_size
+            self._made.create(*parts, size=size)
+            for begin, stop in list(data_extents(descriptor)):
+                end = min(size, stop + -stop % unit)
+                for at in range(begin - begin % unit, end, chunk):
+                    data = bytearray(os.pread(descriptor, min(chunk, end - at), at))
+                    if moved is not None:
+                        moved.timers(np.frombuffer(data, _TIMER_UNIT, len(data) // unit))
+                    self._made.write(*parts, offset=at, data=memoryview(data))
+
+    def _rebuild(self, result: Converted) -> None:
+        """Make queues, index and checkpoint of the new log."""
+        root, config = self._made.root, self._config
+        version = version_text(broker_version(config.broker.version, self._store))
+        plain = replace(
+            config,
+            store=root,
+            commit_log=(root / COMMIT_LOG,),
+            log_directories=(root / COMMIT_LOG,),
+            source=replace(config.source, enable_dledger_commit_log=False),
+            broker=replace(config.broker, version=version),
+        )
+        found = LogReader(SourceOptions.parse(plain.source_options())).settled_end(result.begin)
+        if found != result.end:
+            raise SinkError(f"the new log ends at {found}, and what was written at {result.end}", file=root)
+        request = RebuildRequest(root, yes=True)
+        if not (request.makes_queues(plain) or request.makes_rocksdb(plain) or request.makes_index(plain)):
+            return
+        with Rebuild(plain, request, RebuildProgress()) as job:
+            read, written = job.shared()
+            with task_session(
+                plain,
+                "reput convert",
+                table_master=None,
+                spark_log=job.spark_log,
+                alone=job.is_small,
+                with_rows=False,
+                read=read,
+                written=written,
+            ) as session:
+                made = job.run(session.tasks)
+        if made.resumed_at == made.start and made.messages != result.messages:
+            raise SinkError(f"{made.messages} of {counted(result.messages, 'message')} are in the new log", file=root)
+
+    def _keep_ends(self, begin: int) -> None:
+        """Copy the queues whose records have all expired: without their files, the next message would get number 0."""
+        size = rounded_file_size(self._config.queue.mapped_file_size_consume_queue)
+        for reader in load_queues(self._store, KIND, size):
+            if self._made.root.joinpath(*reader.relative_path(0)[:-1]).exists():
+                continue
+            end = end_of_entries(reader)
+            if end and reader.read(end - 1, 1)["physical_offset"][0] < begin:
+                for file in reader.files:
+                    self._copy(reader.path(file), reader.relative_path(file), None)
+            elif end:
+                _log.warning(
+                    "%s: no message of it is in the log, so it is not in the new store",
+                    queue_words((reader.topic, reader.queue_id)),
+                )
+        self._made.sync()
+
+    def _put_in_place(self) -> None:
+        self._made.close()
+        names = [CONFIG, _KV_STORE, *sorted(path.name for path in self._made.root.glob("timer*")), COMMIT_LOG]
+        names += [name for name, _ in SHOWN_BY]
+        names += [CONSUME_QUEUE, ROCKSDB_QUEUES, CONSUME_QUEUE_EXT, BATCH_CONSUME_QUEUE, INDEX, STORE_CHECKPOINT]
+        paths: list[RelativePath] = [(name,) for name in names if (self._made.root / name).exists()]
+        mark_abort(self._files)
+        database = CONSUME_QUEUE if rocksdb_queues(self._made.root) is not None else None
+        swap(self._files, [(path, path) for path in (*paths, _CONVERTED)], may_empty=True, database=database)
+        clear_abort(self._files)

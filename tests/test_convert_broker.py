@@ -1,0 +1,228 @@
+"""`reput convert` on the stores of real DLedger brokers: a plain broker serves every message, and lets the others live.
+
+A broker of one node in DLedger mode gets plain messages and batches, transactions that are committed, rolled back and
+left open, delayed messages, and messages that a consumer refuses. Its records are compared with those of the new log by
+a parser of the tests. Real brokers without DLedger then start on the new store: they serve every message and find every
+key, deliver what waits, and ask about the half messages, which a client commits. The long form has the other releases
+and a second seed::
+
+    python -m pytest tests/test_convert_broker.py -m "slow or not slow"
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import javaproperties
+import pytest
+from broker import kinds
+from broker.boot_check import boot_check
+from broker.log_contents import Record, log_directory, read_records
+from broker.random_store import RandomStore, random_store
+from broker.rocketmq import RocketMQ
+from broker.server import write_conf
+from support.broker_stores import unpack
+from support.command_line import invoke
+from support.proof_counts import Proof
+from support.sink_runner import files_below
+
+pytestmark = pytest.mark.broker
+
+GetRelease = Callable[[str], RocketMQ]
+MESSAGES = 400
+LONG = kinds.Kind("delays", kinds.delay, {"messageDelayLevel": "1s 20s 1h"})
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+# A broker of 5.x that is stopped looks at half messages once more, and puts those back that it would ask about.
+EXPECTED = re.compile(r"the broker changed (?:consumequeue/RMQ_SYS_TRANS_HALF_TOPIC/0|index)/[0-9]+$")
+ID_NAME = b"ORIGIN_MESSAGE_ID\x01"
+COMMITTED = 0x8
+PHYSICAL_OFFSET_AT, PREPARED_AT, HOST_V6_EXTRA = 28, 76, 12
+
+
+def raw_records(store: Path, conf: Mapping[str, str]) -> Iterator[tuple[Record, bytes]]:
+    """Every record of a log with its bytes."""
+    segments = {int(path.name): path.read_bytes() for path in log_directory(store, conf).iterdir()}
+    size = len(next(iter(segments.values())))
+    for record in read_records(store, conf):
+        begin = record.offset % size
+        yield record, segments[record.offset - begin][begin : begin + record.size]
+
+
+def without_places(store: Path, conf: Mapping[str, str]) -> tuple[list[bytes], int, int]:
+    """The records of a log with the numbers of messages in place of physical offsets.
+
+    Also returns how many named a half message, and how many a message by its id.
+    """
+    records = list(raw_records(store, conf))
+    numbers = {record.offset: number for number, (record, _) in enumerate(records)}
+    told, prepared_count, id_count = [], 0, 0
+    for number, (record, data) in enumerate(records):
+        hosts = HOST_V6_EXTRA * (bool(record.sys_flag & 0x10) + bool(record.sys_flag & 0x20))
+        copy = bytearray(data)
+        struct.pack_into(">q", copy, PHYSICAL_OFFSET_AT, number)
+        (prepared,) = struct.unpack_from(">q", copy, PREPARED_AT + hosts)
+        if prepared:
+            struct.pack_into(">q", copy, PREPARED_AT + hosts, numbers[prepared])
+            assert records[numbers[prepared]][0].topic == HALF_TOPIC
+            prepared_count += 1
+        text = record.properties.get("ORIGIN_MESSAGE_ID")
+        if text is not None:
+            at = copy.index(ID_NAME) + len(ID_NAME) + len(text) - 16
+            offset = numbers.get(int(text[-16:], 16))
+            if offset is not None:
+                copy[at : at + 16] = b"%016X" % offset
+                id_count += 1
+        told.append(bytes(copy))
+    return told, prepared_count, id_count
+
+
+class NewStore:
+    """The home of a store that `reput convert` made of `old`, checked record by record."""
+
+    def __init__(self, old: Path, broker_conf: Path, home: Path) -> None:
+        conf = dict(javaproperties.loads(broker_conf.read_text()))
+        before = files_below(old)
+        done = invoke(
+            [
+                "convert",
+                "--store",
+                str(old),
+                "--broker-conf",
+                str(broker_conf),
+                "--output",
+                str(home / "store"),
+                "--json",
+            ]
+        )
+        assert done.exit_code == 0, done.output
+        self.messages = json.loads(done.stdout)["messages"]
+        assert files_below(old) == before
+        self.home = home
+        self.conf = {
+            **{name: value for name, value in conf.items() if not name.startswith(("enableDLeger", "dLeger"))},
+            "storePathRootDir": str(home / "store"),
+            "storePathCommitLog": str(home / "store" / "commitlog"),
+        }
+        write_conf(home / "broker.conf", self.conf)
+        expected, self.prepared, self.ids = without_places(old, conf)
+        assert without_places(home / "store", self.conf)[0] == expected
+        assert len(expected) == self.messages
+        assert (home / "store" / "config" / "consumerOffset.json").exists()
+
+    def verify(self) -> None:
+        done = invoke(["verify", "--store", str(self.home / "store"), "--broker-conf", str(self.home / "broker.conf")])
+        assert done.exit_code == 0, done.output
+
+    def check_served(self, rocketmq: RocketMQ, work: Path, proof: Proof) -> None:
+        """A broker takes log, queues and index as its own, and is asked for everything."""
+        report = boot_check(rocketmq, self.home, self.home / "store", work, queries_max=300)
+        assert [problem for problem in report.problems if not EXPECTED.search(problem)] == [], str(report)
+        assert report.warnings == []
+        assert report.audit is not None
+        assert 0 < report.audit.consumed.expected == report.audit.consumed.found
+        assert 0 < report.audit.keys.expected == report.audit.keys.found
+        proof("G13 messages of converted DLedger stores that a broker serves", report.audit.consumed.found)
+
+
+def check_alive(rocketmq: RocketMQ, new: NewStore, unknown: int, work: Path) -> None:
+    """Messages that wait are delivered, and half messages that were left open are committed when a client is asked."""
+    before, expected = without_places(new.home / "store", new.conf)[0], open_halves(new)
+    assert len(expected) == unknown
+    conf = {**new.conf, "transactionTimeOut": 1000, "transactionCheckInterval": 2000}
+    late = waiting(new, "SCHEDULE_TOPIC_XXXX", "2")
+    with rocketmq.name_server(work / "namesrv") as name_server:
+        conf["namesrvAddr"] = name_server.address
+        with rocketmq.broker(work / "broker", name_server, conf) as broker:
+            done = rocketmq.workload(
+                "transactions",
+                name_server,
+                topics="TxLater:1",
+                commit=1,
+                rollback=0,
+                unknown=0,
+                resolve="commit",
+                waitSeconds=30,
+            )
+            assert done["failed"] == 0
+            broker.stop()
+    assert done["checked"] >= unknown > 0
+    assert without_places(new.home / "store", new.conf)[0][: len(before)] == before
+    records = list(read_records(new.home / "store", new.conf))
+    # A broker may ask twice, and then there are two.
+    assert expected <= {record.uniq_key for record in records if record.sys_flag & 0xC == COMMITTED}
+    delivered = {record.uniq_key for record in records if record.topic.startswith("Late")}
+    assert late
+    assert late <= delivered
+
+
+def open_halves(new: NewStore) -> set[str | None]:
+    """The unique keys of transactions that have no end yet."""
+    records = list(read_records(new.home / "store", new.conf))
+    ended = {int(number) for body in op_bodies(new) for number in body.split(",") if number}
+    halves = {record.queue_offset: record.uniq_key for record in records if record.topic == HALF_TOPIC}
+    return {key for queue_offset, key in halves.items() if queue_offset not in ended}
+
+
+def op_bodies(new: NewStore) -> Iterator[str]:
+    """What op messages say: the queue offsets of half messages that were committed or rolled back."""
+    for record, data in raw_records(new.home / "store", new.conf):
+        if record.topic == "RMQ_SYS_TRANS_OP_HALF_TOPIC":
+            hosts = HOST_V6_EXTRA * (bool(record.sys_flag & 0x10) + bool(record.sys_flag & 0x20))
+            (size,) = struct.unpack_from(">i", data, PREPARED_AT + hosts + 8)
+            yield data[PREPARED_AT + hosts + 12 :][:size].decode()
+
+
+def waiting(new: NewStore, topic: str, level: str) -> set[str | None]:
+    """The messages of a level that the broker had not delivered."""
+    records = list(read_records(new.home / "store", new.conf))
+    delivered = {record.uniq_key for record in records if record.topic.startswith("Late")}
+    return {
+        record.uniq_key
+        for record in records
+        if record.topic == topic and record.properties["DELAY"] == level and record.uniq_key not in delivered
+    }
+
+
+def make(rocketmq: RocketMQ, seed: int, work: Path) -> RandomStore:
+    """A DLedger store with every kind of message; delayed ones come last, so that some still wait."""
+    all_kinds = (kinds.DLEDGER, kinds.TRANSACTIONS, kinds.RETRY, LONG)
+    return random_store(rocketmq, seed, all_kinds, MESSAGES, work)
+
+
+CASES = [
+    ("4.9.3", "5.5.0", 1),
+    pytest.param("4.9.3", "4.9.3", 2, marks=pytest.mark.slow),
+    pytest.param("5.5.0", "5.5.0", 3, marks=pytest.mark.slow),
+    pytest.param("4.9.3", "5.5.0", 4, marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("wrote", "reads", "seed"), CASES)
+def test_a_broker_without_dledger(
+    wrote: str, reads: str, seed: int, release: GetRelease, tmp_path: Path, proof: Proof
+) -> None:
+    left = make(release(wrote), seed, tmp_path / "old")
+    new = NewStore(left.store, left.broker_conf, tmp_path / "new")
+    assert new.prepared > 0
+    assert new.ids > 0
+    new.verify()
+    new.check_served(release(reads), tmp_path / "boot", proof)
+    unknown = max(1, MESSAGES // 4 // 3)
+    check_alive(release(reads), new, unknown, tmp_path / "alive")
+    proof("G13 DLedger stores that were converted", 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["4.9.3", "5.5.0"])
+def test_a_kept_store(version: str, release: GetRelease, tmp_path: Path, proof: Proof) -> None:
+    """The store of tests/data, whose segments and queues have several files."""
+    old = unpack("v4-dledger", tmp_path / "old")
+    new = NewStore(old / "store", old / "broker.conf", tmp_path / "new")
+    new.verify()
+    new.check_served(release(version), tmp_path / "boot", proof)
+    shutil.rmtree(tmp_path / "boot")
