@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -59,6 +60,9 @@ class Backup:
     def __init__(self, location: TableLocation) -> None:
         self.location = location
         self.storage: TableStorage = table_storage(location)
+        # Of the restore points that `expire` knows: when each was made, and how many of them need a file.
+        self._created = dict[int, int]()
+        self._needed = Counter[str]()
 
     def prepare(self) -> None:
         """Make the place for restore points, or try whether S3 refuses a second one of a number; raises OutputError."""
@@ -224,28 +228,45 @@ class Backup:
             A file cannot be removed.
         """
         numbers = self.numbers()
-        points = {number: self.point(number) for number in numbers}
+        self._know(numbers)
         gone = list[int]()
         if keep_points is not None or keep_ms is not None:
             by_count = numbers[-max(keep_points or 0, 1) :]
             first = by_count[0] if by_count else 0
             if keep_ms is not None:
-                before = [number for number in numbers if points[number].created_ms <= now_ms - keep_ms]
+                before = [number for number in numbers if self._created[number] <= now_ms - keep_ms]
                 first = min(first, before[-1] if before else first, numbers[0] if not before and numbers else first)
             gone = [number for number in numbers if number < first]
         # The points go first, the oldest before the others, so that none is ever there without its files.
-        self.storage.remove([points[number].name for number in gone], durable=True)
-        needed = set[str]().union(*(points[number].files for number in numbers if number not in set(gone)))
+        unneeded = [self.point(number) for number in gone]
+        self.storage.remove([point.name for point in unneeded], durable=True)
+        for point in unneeded:
+            del self._created[point.number]
+            self._needed.subtract(point.files)
         with self._read_errors(""):
             listed = [file for folder in (LOG_PARTS, CONFIG_FILES) for file in self.storage.files(folder)]
         oldest = now_for_ages() - _IN_USE_SECONDS
         left = [
             file.name
             for file in listed
-            if file.name not in needed and _OF_A_BACKUP.fullmatch(file.name) and (is_alone or file.modified_s < oldest)
+            if self._needed[file.name] <= 0
+            and _OF_A_BACKUP.fullmatch(file.name)
+            and (is_alone or file.modified_s < oldest)
         ]
         self.storage.remove(left)
+        self._needed = +self._needed
         return gone
+
+    def _know(self, numbers: Sequence[int]) -> None:
+        """Read restore points that were made since the last expiry; all of them if others removed some meanwhile."""
+        if not self._created.keys() <= set(numbers):
+            self._created.clear()
+            self._needed.clear()
+        for number in numbers:
+            if number not in self._created:
+                point = self.point(number)
+                self._created[number] = point.created_ms
+                self._needed.update(point.files)
 
 
 def _checked_config(file: ConfigFile, data: bytes) -> bytes:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from reput.sinks.backup.backup_store import Backup, Proof
 from reput.sinks.backup.backup_writer import BLOCK_BYTES, BackupWriter
@@ -22,13 +22,13 @@ from reput.sinks.files.config_manager import is_rocksdb
 from reput.sinks.files.store_lock import StoreLock
 from reput.sinks.table.location import TableLocation
 from reput.source.errors import OptionError, StoreError, StoreLockedError
-from reput.source.log.log_reader import LogReader
+from reput.source.log.log_reader import LogReader, record_at
 from reput.source.options import SourceOptions, values_of
 from reput.source.printable import counted, printable_json
 from reput.source.times import time_text
 from reput.streaming.config.made_for import made_for
 from reput.streaming.config.pipeline import PipelineConfig
-from reput.streaming.status.batch_report import size_text
+from reput.streaming.status.batch_report import duration_text, size_text
 
 _log = logging.getLogger("reput")
 
@@ -67,9 +67,13 @@ class BackupRun:
         self, config: PipelineConfig, target: TableLocation, retention: Retention, *, block_bytes: int = BLOCK_BYTES
     ) -> None:
         self._config = config
+        #: The newest restore point, as far as it is known.
+        self.last: RestorePoint | None = None
         self._backup = Backup(target)
         self._retention = retention
         self._block_bytes = block_bytes
+        self._log = LogReader(SourceOptions.parse(config.source_options()))
+        self._lock: StoreLock | None = None
         self._writer: BackupWriter | None = None
 
     @contextmanager
@@ -88,22 +92,31 @@ class BackupRun:
             The place cannot be written.
         """
         _check(self._config, self._backup.location)
-        with _locked(self._backup.location):
+        with _locked(self._backup.location) as self._lock:
             self._backup.prepare()
-            log = LogReader(SourceOptions.parse(self._config.source_options()))
-            settings = settings_of(self._config)
-            self._writer = BackupWriter(self._backup, log, self._config.store, settings, block_bytes=self._block_bytes)
             yield self
 
     def step(self) -> RestorePoint | None:
-        """Make a restore point; None if nothing has changed since the last. The errors are those of the writer."""
-        assert self._writer is not None, "it was not opened"
-        return self._writer.step()
+        """Make a restore point; None if nothing has changed since the last. The errors are those of the writer.
 
-    @property
-    def last(self) -> RestorePoint | None:
-        """The newest restore point."""
-        return None if self._writer is None else self._writer.last
+        After an error the next step begins with what the backup has then.
+        """
+        if self._lock is not None:
+            self._lock.check_in_place()
+        writer, self._writer = self._writer, None
+        if writer is None:
+            writer = BackupWriter(
+                self._backup, self._log, self._config.store, settings_of(self._config), block_bytes=self._block_bytes
+            )
+            self.last = writer.last
+        point = writer.step()
+        self.last, self._writer = writer.last, writer
+        return point
+
+    def unprotected(self) -> Unprotected:
+        """Return what the backup does not have yet; the errors are those of ``LogReader.end``."""
+        begin = self._log.queue().min_offset if self.last is None else self.last.end
+        return unprotected(self._log, self.last, self._log.end(begin))
 
     def expire(self) -> list[int]:
         """Remove what need not stay; returns the numbers of the restore points."""
@@ -127,10 +140,10 @@ def _check(config: PipelineConfig, target: TableLocation) -> None:
 
 
 @contextmanager
-def _locked(target: TableLocation) -> Iterator[None]:
+def _locked(target: TableLocation) -> Iterator[StoreLock | None]:
     """Keep other backups on this machine out; on S3 the number of a restore point decides who was first."""
     if not isinstance(target, Path):
-        yield
+        yield None
         return
     try:
         lock = StoreLock(target)
@@ -139,7 +152,59 @@ def _locked(target: TableLocation) -> Iterator[None]:
             f"another backup writes to {target}", advice="stop it first, or give another --to", file=target
         ) from error
     with lock:
-        yield
+        yield lock
+
+
+class Unprotected(NamedTuple):
+    """The log that no restore point has: its bytes, and how long ago the first message of it was stored."""
+
+    bytes: int
+    seconds: float
+
+
+def unprotected(log: LogReader, point: RestorePoint | None, end: int) -> Unprotected:
+    """The log up to `end` that `point` does not have; the errors are those of ``LogReader.queue``."""
+    queue = log.queue()
+    begin = max(queue.min_offset, point.end if point is not None else 0)
+    if end <= begin:
+        return Unprotected(0, 0.0)
+    for file in queue.files:
+        if file.end > begin and (record := record_at(file, max(begin, file.file_from_offset))) is not None:
+            return Unprotected(end - begin, max(0.0, time.time() - record.store_timestamp / 1000))
+    return Unprotected(end - begin, 0.0)
+
+
+@dataclass(frozen=True)
+class BackupStatus:
+    """How far a backup is behind its store: the newest restore point, None without one, and what it does not have."""
+
+    point: RestorePoint | None
+    left: Unprotected
+
+    def to_json(self) -> str:
+        """The status as one JSON object."""
+        point = None if self.point is None else point_fields(self.point)
+        return json.dumps(
+            {
+                "newest": point,
+                **{f"unprotected{name.capitalize()}": value for name, value in self.left._asdict().items()},
+            }
+        )
+
+    def text(self) -> str:
+        """The status for people."""
+        newest = "there is no restore point" if self.point is None else point_line(self.point)
+        if not self.left.bytes:
+            return f"{newest}\nall is in the backup"
+        seconds = duration_text(self.left.seconds)
+        return f"{newest}\n{size_text(self.left.bytes)} and {seconds} of messages are not in the backup"
+
+
+def status_of(config: PipelineConfig, source: TableLocation) -> BackupStatus:
+    """Compare a backup with its store; the errors are those of ``Backup.last_point`` and of ``LogReader``."""
+    point = Backup(source).last_point()
+    log = LogReader(SourceOptions.parse(config.source_options()))
+    return BackupStatus(point, unprotected(log, point, log.settled_end(log.queue().min_offset)))
 
 
 # ----------------------------------------------------------------------------------------------------------------------

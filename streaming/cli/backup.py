@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 backup = app.group("backup", "Back up a store, and prove, list and describe its backups.", kind=DefaultCommand)
 
 _BROKEN = 1
+_LAGGING = 10
 
 Backup = Annotated[Any, table_option("The backup: a directory, or s3://BUCKET/PATH.", "--from")]
 
@@ -37,6 +38,12 @@ def create(
         float | None,
         typer.Option(min=0, help="Keep what a restore to any moment of the last days needs. [default: all]"),
     ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Make restore points until stopped, beside a running broker.")
+    ] = False,
+    every: Annotated[
+        float, typer.Option(min=0.1, help="With --follow: seconds between the begins of two restore points.")
+    ] = 5.0,
 ) -> None:
     """Back up a store: all of it at first, then what is new.
 
@@ -45,9 +52,15 @@ def create(
     from reput.streaming.backup.backup import BackupRun, Retention, point_fields, point_line  # noqa: PLC0415
     from reput.streaming.config.stored_sizes import read_by_files  # noqa: PLC0415
 
-    set_up_logging(reporting.log_format)
+    set_up_logging(reporting.log_format, is_bounded=follow)
     config = read_by_files(settings.load(store, only_reads=True, knows_rocksdb=True), store)
     run = BackupRun(config, to, Retention(keep_points, keep_days))
+    if follow:
+        from reput.streaming.backup.follow import BackupFollower, FollowState  # noqa: PLC0415
+
+        with run.opened():
+            BackupFollower(run, FollowState(config.broker.name, str(to)), config.tail, every_s=every).follow()
+        return
     with working(f"backing up {store}"), run.opened():
         point = run.step()
         gone = run.expire()
@@ -57,6 +70,27 @@ def create(
         typer.echo(json.dumps({**point_fields(last), "new": point is not None, "expired": gone}))
     else:
         typer.echo(point_line(last) if point is not None else f"nothing is new since {point_line(last)}")
+
+
+@backup.command(epilog="Example: reput backup status --store /data/store --from /backup/a")
+def status(
+    store: Store,
+    source: Backup,
+    settings: LogConfig,
+    within: Annotated[
+        float, typer.Option(min=0, help="The exit code is 10 if messages have been unprotected for longer, in seconds.")
+    ] = 10.0,
+    as_json: Json = False,
+) -> int:
+    """Show how much of a store's log no restore point has yet.
+
+    Nothing is written, and a backup may run meanwhile.
+    """
+    from reput.streaming.backup.backup import status_of  # noqa: PLC0415
+
+    found = status_of(settings.load(store, only_reads=True, knows_rocksdb=True), source)
+    typer.echo(found.to_json() if as_json else found.text())
+    return _LAGGING if found.left.bytes and found.left.seconds > within else 0
 
 
 @backup.command("list", epilog="Example: reput backup list --from /backup/broker-a")
