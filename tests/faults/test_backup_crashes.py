@@ -23,7 +23,7 @@ from reput.sinks.table import storage
 from reput.source.errors import OutputFullError
 
 _CHANGING = ("replace", "unlink", "rmdir", "mkdir", "makedirs", "write", "pwrite", "ftruncate", "fsync", "open", "link")
-KILLS = "backups and restores that were killed"
+KILLS = "G16 backups and restores that were killed"
 
 
 class StoppingOs:

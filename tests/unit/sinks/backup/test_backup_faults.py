@@ -125,7 +125,7 @@ def test_a_planted_fault_is_found(fault: str, sound: GrowingStore, tmp_path: Pat
     assert found.broken
     for number in range(1, POINTS + 1):
         assert is_sound(backup, sound, number) == (number not in found.broken)
-    proof("faults planted in a backup")
+    proof("G16 faults planted in a backup")
 
 
 def test_there_are_thirty() -> None:
