@@ -35,6 +35,7 @@ from support.sink_runner import dispatch_store
 from support.store_damage import FURTHER, LIGHT, UNIT_BYTES, damage, further_queues_home, write
 from support.store_kinds import KINDS as STORE_KINDS
 from support.store_kinds import OF_BOTH_RELEASES, before_upgrade, copy
+from test_served_broker import Plan
 
 from reput.sinks.formats.consume_queue import BATCH_ENTRY, is_pre_blank
 from reput.sinks.formats.consume_queue import ENTRY as CQ_ENTRY
@@ -47,8 +48,9 @@ from reput.source.record.message_format import BLANK_MAGIC_CODE, TRANSACTION_MAS
 from reput.source.releases import CHANGING_RELEASES, FIRST, RULES, version_of, version_text
 from reput.streaming.config.broker import read_topics
 from reput.streaming.config.pipeline import PipelineConfig, load_config
+from reput.streaming.doctor.doctor import examine
 from reput.streaming.doctor.predict import predict
-from reput.streaming.doctor.prediction import Prediction, Recovery, start_settings
+from reput.streaming.doctor.prediction import Part, Prediction, Recovery, start_settings
 
 pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("waits_are_skipped")]
 
@@ -419,6 +421,90 @@ def queues_that_end_sooner(store: Path) -> None:
         file.write_bytes(data[:keep].ljust(len(data), bytes(1)))
 
 
+# Settings that are tried on every store; a number after a sign is a factor of what the store has.
+CHANGES: tuple[dict[str, str], ...] = (
+    {"mappedFileSizeCommitLog": "*2"},
+    {"mappedFileSizeCommitLog": "/2"},
+    {"mappedFileSizeConsumeQueue": "*2"},
+    {"mappedFileSizeConsumeQueue": "/2"},
+    {"maxHashSlotNum": "*2"},
+    {"maxIndexNum": "*2"},
+    {"maxIndexNum": "/2"},
+    {"messageIndexEnable": "false"},
+    {"messageIndexSafe": "true"},
+    {"checkCRCOnRecover": "false"},
+    {"forceVerifyPropCRC": "true"},
+    {"enableMultiDispatch": "true", "enableLmq": "true"},
+    {"enableMultiDispatch": "false"},
+    {"commitLogRecoverMaxNum": "1"},
+    {"recheckReputOffsetFromCq": "true"},
+)
+# Of these changes, the messages and keys are asked for.
+ASKED = {"maxHashSlotNum", "maxIndexNum", "messageIndexEnable"}
+CHANGED_STORES = (*STORES, "v4-killed-rebuilt")
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "is_asked"),
+    [
+        ("v5-longtopic", "5.5.1", False),
+        *(pytest.param(name, version, True, marks=pytest.mark.slow) for name in CHANGED_STORES for version in JUDGES),
+    ],
+)
+def test_a_setting_that_is_tried(
+    name: str, version: str, is_asked: bool, homes: Homes, judge: GetStore, proof: Proof, tmp_path: Path
+) -> None:
+    """What doctor says of a changed setting happens; where it says that no file is changed, the old settings go on."""
+    cases, ago = [], []
+    for change in CHANGES:
+        title = "+".join(f"{key}{value}" for key, value in change.items()).replace("/", "%")
+        home = copy(homes(name), tmp_path / title)
+        cases.append(changed_case(home, f"{name} {title}", version, change))
+        if cases[-1].prediction.obstacle is not None:
+            ago.append(case(home, f"{name} {title}, before", version, []))
+            assert cases[-1].prediction.obstacle.part is Part.SETTINGS
+            before = {file: (home / "store" / file).read_bytes() for file in files_of(home)}
+    proof("G13 changes of a setting foretold", len(cases))
+    plan = Plan.of(homes(name), javaproperties.loads((homes(name) / "broker.conf").read_text()))
+    asked = [is_asked and bool(ASKED & changed.config.changes.keys()) for changed in cases]
+    lines = ["".join(plan.lines) if each else "" for each in asked]
+    happened = compare(cases, judge(version), tmp_path / "changed", lines)
+    served = [(started, found) for started, found, each in zip(cases, happened, asked, strict=True) if each]
+    assert [wrong for started, found in served if (wrong := wrongly_served(started, found, plan))] == []
+    assert before == {file: (ago[-1].store / file).read_bytes() for file in files_of(ago[-1].home)}
+    compare(ago, judge(version), tmp_path / "before")
+
+
+def wrongly_served(started: Case, happened: Happened, plan: Plan) -> str:
+    """What is wrong about the messages that a store serves: all of them if nothing is lost, few keys if it misreads."""
+    if not started.prediction.starts or started.prediction.lost.count:
+        return ""
+    answers = zip(plan.lines, plan.answers, happened.facts["served"], strict=True)
+    wrong = [line for line, due, is_ in answers if due != is_]
+    if started.prediction.misread_index:
+        return "" if wrong and not any(line.startswith("queue") for line in wrong) else f"{started.name}: {wrong}"
+    return "" if started.prediction.is_harmless and not wrong else f"{started.name}: {wrong}"
+
+
+def changed_case(home: Path, name: str, version: str, change: Mapping[str, str]) -> Case:
+    """A store that is to be started with a changed setting, and what doctor says of that."""
+    conf = home / "broker.conf"
+    config = load_config(home / "store", broker_conf=conf)
+    sizes = {
+        "mappedFileSizeCommitLog": config.source.mapped_file_size or 0,
+        "mappedFileSizeConsumeQueue": config.queue.mapped_file_size_consume_queue,
+        "maxHashSlotNum": config.index.max_hash_slot_num,
+        "maxIndexNum": config.index.max_index_num,
+    }
+    changes = {}
+    for key, value in change.items():
+        factor = {"*": 2.0, "/": 0.5}.get(value[0])
+        changes[key] = value if factor is None else str(int(sizes[key] * factor))
+    changed = load_config(home / "store", broker_conf=conf, changes=changes, only_reads=True)
+    (diagnosis,) = examine(changed, conf, [version_of(version) or FIRST]).diagnoses
+    return Case(home, name, [str(changes)], changed, diagnosis.prediction, files_of(home))
+
+
 PLAIN = "v4-tx-delay-retry"
 # By the name of the rule: the store, and what is done to it.
 RULE_STORES: dict[str, tuple[str, Callable[[Path], object]]] = {
@@ -479,23 +565,28 @@ def damaged_kind(kind: str, version: str, seed: int, homes: Homes, work: Path) -
     return case(home, f"{seed} {kind}", version, done)
 
 
-def case(home: Path, name: str, version: str, done: list[str]) -> Case:
-    files = {
+def files_of(home: Path) -> set[str]:
+    """The files of log, queues and index, below the store."""
+    return {
         str(path.relative_to(home / "store"))
         for part in PARTS
         for path in (home / "store" / part).rglob("*")
         # RocksDB has files of its own beside the directories of topics.
         if path.is_file() and not (part == "consumequeue" and path.parent.name == part)
     }
+
+
+def case(home: Path, name: str, version: str, done: list[str]) -> Case:
+    """A store that is to be started, and what is predicted of it."""
     config = load_config(home / "store", broker_conf=home / "broker.conf")
     settings = start_settings(config, home / "broker.conf", version_of(version) or FIRST)
-    return Case(home, name, done, config, predict(config.store, config.commit_log, settings), files)
+    return Case(home, name, done, config, predict(config.store, config.commit_log, settings), files_of(home))
 
 
-def compare(cases: Sequence[Case], judge: Release, work: Path) -> None:
-    """Start all stores and compare; the table is printed, and any difference fails."""
+def compare(cases: Sequence[Case], judge: Release, work: Path, plans: Sequence[str] = ()) -> list[Happened]:
+    """Start all stores and compare; the table is printed, and any difference fails. Each is asked for its plan."""
     stores = [(each.store, settings_of(each)) for each in cases]
-    happened = start_stores(judge, stores, work / "java")
+    happened = start_stores(judge, stores, work / "java", plans=plans)
     wrong = 0
     for each, found in zip(cases, happened, strict=True):
         problems = differences(each, found)
@@ -507,6 +598,7 @@ def compare(cases: Sequence[Case], judge: Release, work: Path) -> None:
         )
     print(f"{judge.version}: predicted {len(cases)}, happened {len(cases) - wrong}, wrong {wrong}")
     assert not wrong
+    return happened
 
 
 def settings_of(started: Case) -> dict[str, str]:
@@ -514,7 +606,7 @@ def settings_of(started: Case) -> dict[str, str]:
     topics = read_topics(started.config, started.config.store).batch
     batch = {"batchTopics": ",".join(sorted(topic.decode() for topic in topics))} if topics else {}
     conf: dict[str, str] = javaproperties.loads((started.home / "broker.conf").read_text())
-    return conf | batch
+    return conf | dict(started.config.changes) | batch
 
 
 def verdict(found: Prediction) -> str:
@@ -530,6 +622,7 @@ def verdict(found: Prediction) -> str:
 def differences(predicted: Case, happened: Happened) -> list[str]:
     """A line for each thing that came otherwise."""
     found, facts = predicted.prediction, happened.facts
+    has_index = not found.misread_index
     pairs: list[tuple[str, object, object]] = [
         ("starts", found.starts, facts["started"]),
         ("abnormal", found.recovery is Recovery.ABNORMAL, happened.is_abnormal),
@@ -549,7 +642,7 @@ def differences(predicted: Case, happened: Happened) -> list[str]:
                 facts["first_dispatched"],
             ),
             ("entries", *only_different(*entries_of_queues(predicted, facts["queues"], facts["min_offset"]))),
-            ("missing in the index", found.index_missing, missing_in_index(predicted)),
+            ("missing in the index", has_index and found.index_missing, has_index and missing_in_index(predicted)),
             ("queues", *only_different(queues, {name: end for name, end in facts["queues"].items() if end})),
         ]
         left = predicted.files & set(facts["files"])

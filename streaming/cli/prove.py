@@ -59,11 +59,11 @@ def verify(
 _HARMS = 1
 
 
-_BOTH = "both"
+_BOTH, _ALL = "both", "all"
 
 
 def _release(text: str) -> str:
-    """`text` if it names a release that doctor knows, or both.
+    """`text` if it names a release that doctor knows, both or all.
 
     Raises
     ------
@@ -73,9 +73,9 @@ def _release(text: str) -> str:
     from reput.source.releases import FIRST, LAST, version_of, version_text  # noqa: PLC0415
 
     version = version_of(text)
-    if text != _BOTH and (version is None or not FIRST <= version <= LAST):
+    if text not in (_BOTH, _ALL) and (version is None or not FIRST <= version <= LAST):
         known = f"{version_text(FIRST)} to {version_text(LAST)}"
-        raise typer.BadParameter(f"{text!r} is neither a release from {known} nor {_BOTH!r} (4.9.3 and 5.5.0)")
+        raise typer.BadParameter(f"{text!r}: a release from {known}, {_BOTH!r} (4.9.3 and 5.5.0) or {_ALL!r} wanted")
     return text
 
 
@@ -89,15 +89,19 @@ def doctor(
         typer.Option(
             parser=_release,
             metavar="RELEASE",
-            help="The broker that will be started, such as 5.5.1. [default: each that may have kept the store]",
+            help="The broker to be started, or all for a table. [default: each that may have kept the store]",
         ),
+    ] = None,
+    change: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Try a setting of broker.conf. [default: none]"),
     ] = None,
 ) -> int:
     """Predict what a broker would do with a store at start.
 
     Nothing is written. The exit code is 1 if the broker would lose something, or would not start.
     """
-    from reput.source.releases import version_of  # noqa: PLC0415
+    from reput.source.releases import CHANGING_RELEASES, version_of  # noqa: PLC0415
     from reput.streaming.config.config_file import Configuration  # noqa: PLC0415
     from reput.streaming.doctor import doctor  # noqa: PLC0415
     from reput.streaming.doctor import doctor as doctor_command  # noqa: PLC0415
@@ -106,8 +110,9 @@ def doctor(
     set_up_logging(reporting.log_format)
     section = Configuration.read(settings.config).section_of(store)
     conf = settings.broker_conf or (section.broker_conf if section else None)
-    config = settings.load(store, only_reads=True)
-    versions = list(RELEASES)
+    changes = doctor_command.changes_of(change or ())
+    config = settings.load(store, only_reads=True, changes=changes)
+    versions = list(CHANGING_RELEASES) if release == _ALL else list(RELEASES)
     if release is None:
         versions = list(doctor_command.releases_of(config))
     elif (asked := version_of(release)) is not None:
@@ -116,6 +121,8 @@ def doctor(
         found = doctor_command.examine(config, conf, versions)
     if reporting.as_json:
         typer.echo(doctor.as_json(store, found))
+    elif release == _ALL:
+        typer.echo(doctor.as_table(found))
     else:
         good = {each.prediction.release: each.prediction.is_harmless for each in found.diagnoses}
         for line in doctor.as_text(store, found).splitlines():

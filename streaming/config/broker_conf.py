@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import javaproperties
@@ -102,6 +103,11 @@ TEXTS: Final = (
     *PATHS,
 )
 
+#: No setting is tried that ``broker.conf`` does not have.
+NO_CHANGES: Final[Mapping[str, str]] = MappingProxyType({})
+# The line of a setting that no file has.
+_NO_LINE = 0
+
 # ``StoreType``: how a broker keeps queues.
 FILE_STORE: Final = "default"
 ROCKSDB_STORE: Final = "defaultrocksdb"
@@ -155,17 +161,20 @@ class BrokerConf:
     notes: list[str] = field(default_factory=list)
 
     @classmethod
-    def read(cls, path: Path, version: Version) -> BrokerConf:
-        """The file at `path` as the release `version` reads it.
+    def read(cls, path: Path | None, version: Version, changes: Mapping[str, str] = NO_CHANGES) -> BrokerConf:
+        """The file at `path`, if any, as the release `version` reads it, with `changes`, which beat what it says.
 
         Raises
         ------
         OptionError
             The file cannot be read, or a broker would not start with it.
         """
+        changed = {name: Property(name, value, _NO_LINE) for name, value in changes.items()}
+        if path is None:
+            return cls(None, changed, version)
         data = read_config_file(path, "the broker's configuration")
         try:
-            return cls(path, load_properties(data), version)
+            return cls(path, load_properties(data) | changed, version)
         except ValueError as error:
             msg = f"cannot read the broker's configuration {path}: {error}; a broker does not start with it either"
             raise OptionError(msg) from error
@@ -174,8 +183,9 @@ class BrokerConf:
         return name in self.properties
 
     def where(self, name: str) -> str:
-        """The file and line of a setting."""
-        return f"{self.path}, line {self.properties[name].line}"
+        """The file and line of a setting, or the option that changes it."""
+        line = self.properties[name].line
+        return f"--set {name}" if line == _NO_LINE else f"{self.path}, line {line}"
 
     def number(self, name: str) -> int:
         """One of `NUMBERS`; the broker's default if Java cannot read its text."""
@@ -258,7 +268,7 @@ class BrokerConf:
         found = [
             f"{name}={shown(entry.value)} (line {entry.line}): {effect}"
             for name, matters, effect in _NOT_FOLLOWED
-            if (entry := self.properties.get(name)) is not None and matters(entry.value)
+            if (entry := self.properties.get(name)) is not None and entry.line != _NO_LINE and matters(entry.value)
         ]
         if found:
             self.notes.append(f"{self.path}: reput does not follow {'; '.join(found)}")

@@ -28,7 +28,7 @@ from reput.source.log.store_layout import (
 from reput.source.options import INT_MAX, filled, parse_given, parse_value, shown, values_of
 from reput.source.record.message_properties import parse_delay_levels
 from reput.streaming.config.broker import broker_version
-from reput.streaming.config.broker_conf import FILE_STORE, NUMBERS, PATHS, SWITCHES, BrokerConf
+from reput.streaming.config.broker_conf import FILE_STORE, NO_CHANGES, NUMBERS, PATHS, SWITCHES, BrokerConf
 from reput.streaming.config.config_file import Configuration
 from reput.streaming.config.made_for import check_stated, makes_all_of, recorded_in, warn_of_newer
 from reput.streaming.config.run_options import SparkOptions, SqlOptions, TailOptions
@@ -78,7 +78,8 @@ class PipelineConfig(Settings):
     `commit_log` are the directories to read, `log_directories` those where nothing must ever be written. `origins` says
     in words where each option was stated; one that is missing has its default. `broker_conf` is the one that was given.
     `rocksdb_folder` is the folder of a store or output with the broker's queues in RocksDB, for a command that knows
-    them; ``consumeQueueEnable``, which is about files, is off if RocksDB alone has queues.
+    them; ``consumeQueueEnable``, which is about files, is off if RocksDB alone has queues. `changes` are settings that
+    are tried as if ``broker.conf`` had them.
     """
 
     store: Path = field(kw_only=True)
@@ -87,6 +88,7 @@ class PipelineConfig(Settings):
     origins: Mapping[str, str] = field(default_factory=dict, kw_only=True)
     broker_conf: Path | None = field(default=None, kw_only=True)
     rocksdb_folder: str | None = field(default=None, kw_only=True)
+    changes: Mapping[str, str] = field(default_factory=dict, kw_only=True)
 
     @property
     def makes_rocksdb(self) -> bool:
@@ -114,6 +116,7 @@ def load_config(
     makes_all: bool = False,
     only_reads: bool = False,
     knows_rocksdb: bool = False,
+    changes: Mapping[str, str] = NO_CHANGES,
 ) -> PipelineConfig:
     """Load the configuration; `overrides` are ``name=value`` texts of the command line.
 
@@ -122,7 +125,7 @@ def load_config(
 
     What `output` was made for (``made_for``) counts where no other value is stated; a rebuild that `makes_all` of it
     may have others. With `only_reads`, or for a command that `knows_rocksdb`, a store with queues in RocksDB alone is
-    no error.
+    no error. `changes` are settings that are tried: they beat ``broker.conf``, and count as if they were in it.
 
     A warning each is logged for settings that mean something else to the broker than they look like, and for settings
     that reput does not follow though they change what a broker writes.
@@ -150,10 +153,11 @@ def load_config(
         if stated.get(name) == AUTO:  # states nothing
             del stated[name]
     broker = BrokerConf()
-    if broker_conf is not None:
+    if broker_conf is not None or changes:
         version = {**recorded, **stated}.get("brokerVersion", AUTO)
-        broker = BrokerConf.read(broker_conf, broker_version(version, store))
+        broker = BrokerConf.read(broker_conf, broker_version(version, store), changes)
         stated |= options_of_broker(broker, beats_broker_conf)
+    if broker_conf is not None:
         is_given = beats_broker_conf.get("configManagerVersion", AUTO) != AUTO
         if not is_given and ("configManagerVersion" in broker or "configManagerVersion" not in stated):
             # Without the setting a broker has v1.
@@ -190,7 +194,7 @@ def load_config(
     for note in broker.notes:
         _log.warning("%s", note)
     origins = dict.fromkeys(recorded, "what the output was made with") | {name: where(name) for name in stated}
-    return replace(config, origins=origins, broker_conf=broker_conf, rocksdb_folder=folder)
+    return replace(config, origins=origins, broker_conf=broker_conf, rocksdb_folder=folder, changes=changes)
 
 
 def load_file_options(config_file: Path | None, broker_conf: Path | None, overrides: Sequence[str]) -> Settings:

@@ -15,7 +15,9 @@ from pathlib import Path
 from reput.sinks.files.store_lock import lock_holder
 from reput.sinks.files.store_path import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, INDEX
 from reput.source import releases
+from reput.source.errors import OptionError
 from reput.source.log.store_layout import no_commit_log
+from reput.source.options import shown
 from reput.source.printable import counted, printable, printable_json
 from reput.source.releases import Version
 from reput.streaming.config.broker import broker_version, read_topics, unseen_queues
@@ -33,7 +35,16 @@ from reput.streaming.config.stored_sizes import (
 from reput.streaming.doctor.advice import Advice, SettingsInDoubt, advise
 from reput.streaming.doctor.kept_records import moving
 from reput.streaming.doctor.predict import no_start, predict
-from reput.streaming.doctor.prediction import RELEASES, V5, LogCut, Prediction, Recovery, start_settings
+from reput.streaming.doctor.prediction import (
+    KNOWN_CHANGES,
+    RELEASES,
+    V5,
+    LogCut,
+    Part,
+    Prediction,
+    Recovery,
+    start_settings,
+)
 
 _OF_A_STORE = (CONSUME_QUEUE, BATCH_CONSUME_QUEUE, INDEX)
 
@@ -88,6 +99,28 @@ def releases_of(config: PipelineConfig) -> tuple[Version, ...]:
     return (V5,) if unseen_queues(config, config.store) and releases.KEEPS_QUEUES_IN_BOTH.holds(shown) else RELEASES
 
 
+def changes_of(texts: Sequence[str]) -> dict[str, str]:
+    """The settings that are to be tried, from ``name=value`` texts.
+
+    Raises
+    ------
+    OptionError
+        A text is none, or names a setting whose effect on a start is not known.
+    """
+    changes = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise OptionError(f"--set {shown(text)}: name=value wanted")
+        if name not in KNOWN_CHANGES:
+            raise OptionError(
+                f"--set {shown(text)}: reput doctor does not know what this setting changes at a start",
+                advice=f"it knows {', '.join(KNOWN_CHANGES)}",
+            )
+        changes[name] = value
+    return changes
+
+
 def examine(config: PipelineConfig, broker_conf: Path | None, versions: Sequence[Version]) -> Examination:
     """Look at the store of `config` as brokers of these `RELEASES` would at their start.
 
@@ -102,7 +135,7 @@ def examine(config: PipelineConfig, broker_conf: Path | None, versions: Sequence
     misfits = misfits_at_start(config)
     # A broker has what was stated. If nothing was, its settings are those that made the files.
     taken = tuple(each for each in misfits if each.stated_in is None and broker_conf is None)
-    wrong = [each for each in misfits if each not in taken]
+    wrong = [each for each in misfits if each not in taken and not _has_more_room(each)]
     left_out, in_doubt, advice = forgotten(config), None, ""
     if misfits:
         in_doubt, advice = SettingsInDoubt(misfits, fitting_conf(config, misfits)), way_out(config, misfits)
@@ -117,12 +150,27 @@ def examine(config: PipelineConfig, broker_conf: Path | None, versions: Sequence
         else:
             prediction = predict(config.store, config.commit_log, settings)
             prediction = replace(prediction, misread_index="; ".join(map(str, wrong)))
+        if config.changes:
+            # Nothing is to be done about a change that is only tried.
+            found.append(Diagnosis(prediction, ()))
+            continue
         trusting = None
         if prediction.recovery is Recovery.ABNORMAL and prediction.starts and not prediction.is_harmless:
             trusting = predict(config.store, config.commit_log, settings, is_abnormal=False)
         moves = partial(moving, config, settings)
         found.append(Diagnosis(prediction, advise(prediction, config, broker_conf, trusting, moves, in_doubt)))
     return Examination(tuple(found), tuple(misfits), taken, advice, left_out, lock_holder(config.store))
+
+
+def _has_more_room(found: Misfit) -> bool:
+    """Whether index files only have room for fewer keys than is set: all of them are found (``IndexFile#<init>``)."""
+    fits = found.fits
+    return (
+        found.kind is Kind.INDEX
+        and fits is not None
+        and fits["maxHashSlotNum"] == found.set_to["maxHashSlotNum"]
+        and fits["maxIndexNum"] < found.set_to["maxIndexNum"]
+    )
 
 
 def _that_know_the_queues(config: PipelineConfig, versions: Sequence[Version]) -> Sequence[Version]:
@@ -133,6 +181,25 @@ def _that_know_the_queues(config: PipelineConfig, versions: Sequence[Version]) -
 
 
 _SHOWN = 5
+_COLUMNS = ("release", "starts", "lost", "no entry", "no key", "deleted", "dispatched", "recovery reads")
+
+
+def as_table(examined: Examination) -> str:
+    """One line for each release: what it would lose, delete, dispatch and read."""
+    rows: list[tuple[str, ...]] = [_COLUMNS]
+    for each in examined.diagnoses:
+        found = each.prediction
+        if found.starts:
+            no_entry = sum(queue.missing for queue in found.short_queues) + found.missing_entries
+            no_key = "misread" if found.misread_index else str(found.index_missing)
+            numbers = found.lost.count, no_entry, no_key, len(found.removed), found.dispatched
+            rows.append((found.release, "yes", *map(str, numbers), f"{found.recovered_bytes} bytes"))
+        else:
+            rows.append((found.release, "no", *["-"] * (len(_COLUMNS) - 2)))
+    widths = [max(len(row[number]) for row in rows) for number in range(len(_COLUMNS))]
+    lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    stops = [each.prediction for each in examined.diagnoses if each.prediction.obstacle is not None]
+    return "\n".join(map(printable, [*lines, *map(verdict, stops)]))
 
 
 def as_json(store: Path, examined: Examination) -> str:
@@ -216,6 +283,8 @@ def _value(value: object) -> object:
 
 def _fact_lines(prediction: Prediction) -> Iterator[str]:
     yield verdict(prediction)
+    if prediction.obstacle is not None and prediction.obstacle.part is Part.SETTINGS:
+        yield "  files     none of log, queues and index is changed: with the settings of before, it starts as ever"
     why = "there is an abort file" if prediction.recovery is Recovery.ABNORMAL else "there is no abort file"
     begins = f", from {prediction.recovers_from}" if prediction.recovers_from else ""
     yield f"  recovery  {prediction.recovery.value} ({why}){begins}"

@@ -159,7 +159,7 @@ class Indexed:
 def belonging(files: Sequence[MappedFile], end: int, indexed: Indexed, settings: StartSettings) -> Belonging:
     """What the good records of segments up to the offset `end` are to queues and index."""
     # Keys of tags are 5.4.0's alone: a record without any other key is not counted.
-    task = RangeTask(_options(settings), replace(settings.needs, index_tags=False))
+    task = RangeTask(_options(settings), replace(settings.needs, index_tags=False, index=settings.misses_keys))
     found = Belonging()
     for span in _ranges(files, end):
         effects = task.read(span)

@@ -435,7 +435,7 @@ class Dispatcher:
     def _index(self, first: int, end: int) -> None:
         """Note that the index gets the records of ``[first, end)``, as far as it takes them (``#buildIndex``)."""
         first = max(first, self.index_end)
-        if first >= end:
+        if first >= end or not self.settings.needs.index:
             return
         if self.indexed and self.indexed[-1][1] == first - 1:
             first, _ = self.indexed.pop()
@@ -741,6 +741,16 @@ class _Start:
         if self.settings.does(releases.WRITES_INTO_ABORT) and abort.is_dir():
             raise NoStartError(Part.ABORT, f"{abort} is a directory where the broker writes a file", abort)
 
+    def _recovered_bytes(self) -> int:
+        if self.end is None:
+            return 0
+        begin = self.end.begins_in.file.file_from_offset
+        return sum(
+            min(file.end, self.end.offset) - file.file_from_offset
+            for file in self.files
+            if (begin <= file.file_from_offset < self.end.offset)
+        )
+
     @property
     def holes(self) -> tuple[tuple[int, int], ...]:
         """Ranges of the log that no segment holds."""
@@ -773,6 +783,7 @@ class _Start:
             dispatched=self.dispatcher.count,
             dispatches_from=self.dispatcher.first,
             replays_from=self.replays_from,
+            recovered_bytes=self._recovered_bytes(),
             removed_queue_files=tuple(sorted(map(str, removed_queue_files))),
             removed_index_files=tuple(map(str, self.index.removed)),
             index_end=self.dispatcher.index_end,

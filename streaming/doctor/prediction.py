@@ -16,7 +16,6 @@ from reput.source.errors import OptionError
 from reput.source.log.store_layout import has_queue_files, rocksdb_queues
 from reput.source.releases import Rule, Version, version_text
 from reput.streaming.config.broker import (
-    broker_version,
     logic_needs,
     queues_in_both,
     unseen_queues,
@@ -159,6 +158,8 @@ class Prediction:
         Where the last record ends, or begins, that queues or index have when they are loaded.
     last_is_missing
         Queues or index have records behind the last segment's end.
+    recovered_bytes
+        How many bytes of the log recovery reads.
     index_missing
         How many records with keys stay out of the index: no file has them, and they are not dispatched again.
     misread_index
@@ -191,6 +192,7 @@ class Prediction:
     last_is_missing: bool = False
     reach: int = 0
     removed_segments: tuple[str, ...] = ()
+    recovered_bytes: int = 0
 
     @property
     def starts(self) -> bool:
@@ -225,6 +227,12 @@ class Prediction:
         return self.log_end is not None and self.index_end >= max(1, self.log_end)
 
     @property
+    def removed(self) -> tuple[str, ...]:
+        """Paths of all files that it deletes."""
+        segments = self.cut.removed if self.cut is not None else self.removed_segments
+        return (*segments, *self.removed_queue_files, *self.removed_index_files)
+
+    @property
     def is_harmless(self) -> bool:
         """Whether it starts and nothing is lost, in log, queues or index."""
         is_lossless = not (self.lost.count or self.short_queues or self.index_missing or self.index_is_ahead)
@@ -234,6 +242,13 @@ class Prediction:
 
 V4: Version = (4, 9, 3)
 V5: Version = (5, 5, 0)
+#: Settings of ``broker.conf`` whose effect on a start is known, so that they can be tried.
+KNOWN_CHANGES = (
+    *("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "mapperFileSizeBatchConsumeQueue"),
+    *("maxHashSlotNum", "maxIndexNum", "messageIndexEnable", "messageIndexSafe"),
+    *("enableMultiDispatch", "enableLmq", "longPollingEnable"),
+    *("checkCRCOnRecover", "forceVerifyPropCRC", "commitLogRecoverMaxNum", "recheckReputOffsetFromCq"),
+)
 #: The releases that are asked about where none is named.
 RELEASES: tuple[Version, ...] = (V4, V5)
 
@@ -279,6 +294,8 @@ class StartSettings(RecoverySettings):
         (``CombineConsumeQueueStore#start``).
     not_seen
         Which queues are in RocksDB, where nothing is looked at, in a sentence; empty where all are files.
+    misses_keys
+        Records with keys that are not in the index are missing there: also if the index is only now switched off.
     """
 
     version: Version
@@ -294,6 +311,7 @@ class StartSettings(RecoverySettings):
     notifies: bool
     reads_rocksdb: bool = False
     not_seen: str = ""
+    misses_keys: bool = True
 
     @property
     def release(self) -> str:
@@ -313,11 +331,7 @@ def start_settings(config: PipelineConfig, broker_conf: Path | None, version: Ve
     OptionError
         The broker would start in a way that is not known here.
     """
-    broker = (
-        BrokerConf()
-        if broker_conf is None
-        else BrokerConf.read(broker_conf, broker_version(version_text(version), config.store))
-    )
+    broker = BrokerConf.read(broker_conf, version, config.changes)
     needs = logic_needs(_of_version(config, version, broker), config.store)
     _check_known(config, broker, needs, version)
     recovery = recovery_settings(config, broker, version)
@@ -340,6 +354,7 @@ def start_settings(config: PipelineConfig, broker_conf: Path | None, version: Ve
         is_master=broker.number_or("brokerId", _MASTER_ID) == _MASTER_ID,
         notifies=broker.switch("longPollingEnable", default=True)
         and (releases.SLAVES_NOTIFY.holds(version) or broker.text("brokerRole").upper() != _SLAVE),
+        misses_keys=needs.index or "messageIndexEnable" in config.changes,
         reads_rocksdb=queues_in_both(config, version)
         and broker.text("combineCQPreferCQType").lower() == _ROCKSDB_QUEUES
         and broker.text("combineAssignOffsetCQType").lower() != _ROCKSDB_QUEUES,

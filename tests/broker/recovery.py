@@ -46,7 +46,8 @@ def start_stores(
 ) -> list[Happened]:
     """Start a store on each directory with the settings of its broker.conf; `work` is a new directory.
 
-    `plans` are what to ask each store for, in lines as ``Recovery`` takes them; ``facts["served"]`` has the answers.
+    `plans` are what to ask each store for, in lines as ``Recovery`` takes them, or nothing; ``facts["served"]`` has
+    the answers.
 
     Raises
     ------
@@ -60,7 +61,7 @@ def start_stores(
         settings |= {"storePathRootDir": str(store), "storePathCommitLog": str(store / "commitlog")}
         # Any free port: nobody replicates.
         settings["haListenPort"] = "0"
-        if plans:
+        if plans and plans[number]:
             settings["plan"] = str(work / f"{number}.plan")
             (work / f"{number}.plan").write_text(plans[number], encoding="utf-8")
         file = work / f"{number}.properties"

@@ -15,6 +15,8 @@ from support.command_line import invoke
 from support.sink_runner import files_below
 from typer.testing import Result
 
+from reput.source.releases import CHANGING_RELEASES, version_text
+
 SEGMENT, QUEUE = "mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue"
 DESTROYS = ("truncate", "rebuild", "mv ", "rm ")
 
@@ -65,7 +67,7 @@ def test_a_forgotten_broker_conf(home: Path) -> None:
         (SEGMENT, 524288, "does not start"),
         (QUEUE, 20000, "does not start"),
         (QUEUE, 5000, "does not start"),
-        ("maxIndexNum", 10000, "starts, and misreads the index"),
+        ("maxIndexNum", 2500, "starts, and misreads the index"),
     ],
 )
 def test_another_brokers_conf(name: str, value: int, verdict: str, home: Path) -> None:
@@ -87,6 +89,58 @@ def test_another_brokers_conf(name: str, value: int, verdict: str, home: Path) -
             assert invoke(advised.split()[1:]).exit_code == 0
         else:
             assert "or set " in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "told"),
+    [
+        ("mappedFileSizeConsumeQueue=20000", 1, "5.5.1 does not start: mappedFileSizeConsumeQueue=20000 (--set "),
+        ("maxIndexNum=10000", 0, "5.5.1 starts, and nothing is lost"),
+        ("maxIndexNum=2500", 1, "5.5.1 starts, and misreads the index: "),
+        ("maxHashSlotNum=2000", 1, "5.5.1 starts, and misreads the index: "),
+        ("forceVerifyPropCRC=true", 1, "(no checksum in the properties)"),
+        ("messageIndexEnable=false", 0, "5.5.1 starts, and nothing is lost"),
+    ],
+)
+def test_a_setting_is_tried(change: str, code: int, told: str, home: Path) -> None:
+    """As if broker.conf had it; nothing is written, and nothing is advised."""
+    before, conf = files_below(home), str(home / "broker.conf")
+    done = doctor(home, "--broker-conf", conf, "--release", "5.5.1", "--set", change)
+    assert (done.exit_code, told in done.stdout) == (code, True)
+    assert "what to do" not in done.stdout
+    assert ("none of log, queues and index is changed" in done.stdout) == ("does not start" in told)
+    assert files_below(home) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ("maxIndexNum", "--set maxIndexNum: name=value wanted"),
+        ("storePathRootDir=/x", "reput doctor does not know what this setting changes at a start"),
+        ("maxindexnum=5", "reput doctor does not know what this setting changes at a start"),
+    ],
+)
+def test_settings_that_are_not_tried(change: str, why: str, home: Path) -> None:
+    done = doctor(home, "--broker-conf", str(home / "broker.conf"), "--set", change)
+    assert (done.exit_code, why in done.output) == (2, True)
+
+
+def test_an_upgrade_path(home: Path) -> None:
+    """A line for each release from which on something is different."""
+    words = ["--broker-conf", str(home / "broker.conf"), "--release", "all"]
+    done = doctor(home, *words)
+    assert done.exit_code == 0
+    heads, *rows = done.stdout.splitlines()
+    assert heads.split("  ")[0] == "release"
+    assert [row.split()[:6] for row in rows] == [
+        [version_text(version), "yes", "0", "0", "0", "0"] for version in CHANGING_RELEASES
+    ]
+    done = doctor(home, *words, "--set", "mappedFileSizeCommitLog=4096")
+    assert done.exit_code == 1
+    lines = done.stdout.splitlines()
+    assert [row.split()[1] for row in lines[1:12]] == ["no"] * 11
+    assert lines[12].startswith("4.9.3 does not start: mappedFileSizeCommitLog=4096 (--set ")
+    assert doctor(home, "--release", "5.6.0").exit_code == 2
 
 
 def test_a_conf_without_sizes_is_one_with_the_defaults(home: Path) -> None:
