@@ -289,5 +289,54 @@ class BrokerBatchQueue(BrokerQueue):
         return physical_offset - 1
 
 
+@dataclass
+class BrokerRocksDBQueue(BrokerQueue):
+    """A queue in RocksDB: it has an entry for each queue offset that was put, in any order, and no file.
+
+    `last` is the queue offset of the entry that was put last (``RocksDBConsumeQueueStore#putMessagePosition0``).
+    """
+
+    last: int = _NEVER
+    _put: list[tuple[Int64s, Units]] = field(default_factory=list)
+
+    @property
+    def max_offset(self) -> int:
+        """The queue offset after its last entry."""
+        return self.last + 1
+
+    @property
+    def last_end(self) -> int:
+        """Where the record of its last entry ends, a physical offset; 0 without entries."""
+        queue_offsets, units = self._joined()
+        found = np.flatnonzero(queue_offsets == self.last)
+        return _end_of(units[found[-1]]) if len(found) else 0
+
+    def hold(self, queue_offsets: Int64s, units: Units) -> None:
+        """Take entries that the database has."""
+        self._put.append((queue_offsets, units))
+
+    def put(self, entries: Bytes, queue_offsets: Int64s) -> None:
+        """Put entries (uint8[n, 20]) of records with these queue offsets, in log order, over those with the same."""
+        units: Units = entries.view(ENTRY)[:, 0]
+        if len(units):
+            self.hold(queue_offsets, units.copy())
+            self.last = int(queue_offsets[-1])
+            self.max_physic_offset = max(self.max_physic_offset, _end_of(units[-1]))
+
+    def _joined(self) -> tuple[Int64s, Units]:
+        """All entries by queue offset, each the last that was put there."""
+        if not self._put:
+            return np.empty(0, np.int64), np.empty(0, ENTRY)
+        queue_offsets = np.concatenate([offsets for offsets, _ in self._put])[::-1]
+        units = np.concatenate([units for _, units in self._put])[::-1]
+        numbers, rows = np.unique(queue_offsets, return_index=True)
+        is_read = numbers <= self.last
+        self._put = [(numbers, units[rows])]
+        return numbers[is_read], units[rows][is_read]
+
+    def _written(self) -> Iterator[Units]:
+        yield self._joined()[1]
+
+
 def _end_of(unit: np.void) -> int:
     return int(unit["physical_offset"]) + int(unit["msg_size"])

@@ -93,6 +93,14 @@ def advise(
     return tuple(steps.for_queues_and_index(found, trusting))
 
 
+def move_queues(config: PipelineConfig, broker_conf: Path | None) -> tuple[Advice, ...]:
+    """What to do first where a broker would look for the queues of files in RocksDB."""
+    if (config.store / ABORT).exists():
+        return (Advice("start the broker as it was, and stop it: only queues of a clean stop can be moved"),)
+    steps = _Steps(config.store, broker_conf, tuple)
+    return (Advice("moves the queues of the files into RocksDB", steps.move_queues()), steps.ask_again())
+
+
 @dataclass(frozen=True)
 class _Steps:
     store: Path
@@ -151,14 +159,14 @@ class _Steps:
                 f"the only segment may be whole, and the setting another broker's: if {obstacle.size} bytes are what "
                 "the broker has, restore the segment from a copy"
             )
-            sure = f"{self._ask_again().command} --option mappedFileSizeCommitLog={obstacle.size}"
+            sure = f"{self.ask_again().command} --option mappedFileSizeCommitLog={obstacle.size}"
             yield Advice("or say so once more, to be told how the segment gets its size back", sure)
             return
         elif obstacle.file is not None and obstacle.size is not None:
             yield from self._give_size(Path(obstacle.file), obstacle.size)
         elif obstacle.file is not None:
             yield self._move_away(Path(obstacle.file), "takes away what is no file of the broker's")
-        yield self._ask_again()
+        yield self.ask_again()
 
     def _give_size(self, segment: Path, size: int) -> Iterator[Advice]:
         yield Advice("restore the segment from a copy or from a slave, if there is one that is whole")
@@ -186,7 +194,7 @@ class _Steps:
                 self._rebuild_all("makes queues and index again, of every good message", found, _QUARANTINE)
             ]
             yield self._without_abort(trusting)
-            yield self._ask_again()
+            yield self.ask_again()
             return
         copy, topic = _copy_of(self.store), next(iter(found.lost.topics))
         yield self._rebuild_all(
@@ -213,7 +221,7 @@ class _Steps:
             found,
             *_options(found),
         )
-        yield self._ask_again()
+        yield self.ask_again()
 
     def for_queues_and_index(self, found: Prediction, trusting: Prediction | None) -> Iterator[Advice]:
         for path in self._in_the_way(found):
@@ -236,7 +244,7 @@ class _Steps:
                 yield self._without_abort(without_abort)
         else:
             yield self._rebuild_all(what, found, *_options(found))
-        yield self._ask_again()
+        yield self.ask_again()
 
     def _for_an_offset_astray(self, found: Prediction) -> Iterator[Advice]:
         """No rebuild helps: each start puts the record's keys into the index again, at the offset that it states."""
@@ -348,7 +356,10 @@ class _Steps:
         self._taken.add(target)
         return Advice(why, shlex.join(["mv", str(path), str(target)]))
 
-    def _ask_again(self) -> Advice:
+    def move_queues(self) -> str:
+        return f"reput queues --store {shlex.quote(str(self.store))}{self._conf()} --to rocksdb"
+
+    def ask_again(self) -> Advice:
         return Advice("then ask again", f"reput doctor --store {shlex.quote(str(self.store))}{self._conf()}")
 
 

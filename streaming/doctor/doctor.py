@@ -16,7 +16,7 @@ from reput.sinks.files.store_lock import lock_holder
 from reput.sinks.files.store_path import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, INDEX
 from reput.source import releases
 from reput.source.errors import OptionError
-from reput.source.log.store_layout import no_commit_log
+from reput.source.log.store_layout import has_queue_files, no_commit_log
 from reput.source.options import shown
 from reput.source.printable import counted, printable, printable_json
 from reput.source.releases import Version
@@ -32,7 +32,7 @@ from reput.streaming.config.stored_sizes import (
     misfits_at_start,
     way_out,
 )
-from reput.streaming.doctor.advice import Advice, SettingsInDoubt, advise
+from reput.streaming.doctor.advice import Advice, SettingsInDoubt, advise, move_queues
 from reput.streaming.doctor.kept_records import moving
 from reput.streaming.doctor.predict import no_start, predict
 from reput.streaming.doctor.prediction import (
@@ -153,6 +153,9 @@ def examine(config: PipelineConfig, broker_conf: Path | None, versions: Sequence
         if config.changes:
             # Nothing is to be done about a change that is only tried.
             found.append(Diagnosis(prediction, ()))
+            continue
+        if settings.in_rocksdb and settings.database is None and has_queue_files(config.store):
+            found.append(Diagnosis(prediction, () if prediction.is_harmless else move_queues(config, broker_conf)))
             continue
         trusting = None
         if prediction.recovery is Recovery.ABNORMAL and prediction.starts and not prediction.is_harmless:

@@ -30,7 +30,8 @@ from reput.sinks.formats.consume_queue import BATCH_ENTRY, ENTRY, is_queued
 from reput.sinks.formats.index_file import ENTRY as INDEX_ENTRY
 from reput.sinks.formats.index_file import IndexHeader
 from reput.sinks.index.index_reader import entry_at, open_index_file
-from reput.sinks.queue.broker_queue import BrokerBatchQueue, BrokerQueue, QueueFile
+from reput.sinks.queue.broker_queue import BrokerBatchQueue, BrokerQueue, BrokerRocksDBQueue, QueueFile
+from reput.sinks.queue.rocksdb_queue import RocksDBQueues
 from reput.sinks.store_checkpoint import StoreCheckpoint
 from reput.source import releases
 from reput.source.arrays import Bools
@@ -63,6 +64,7 @@ from reput.streaming.doctor.prediction import (
     Prediction,
     Recovery,
     StartSettings,
+    not_known,
 )
 from reput.streaming.effects.range_task import RangeTask
 from reput.streaming.output.recovery_start import recovered_first
@@ -121,6 +123,8 @@ def load_queues(store: Path, settings: StartSettings) -> dict[tuple[str, int], B
         A file has another size, or a release of 5.x finds a queue of the other kind than its topic has.
     """
     found: dict[tuple[str, int], BrokerQueue] = {}
+    if settings.in_rocksdb:
+        return found if settings.database is None else _rocksdb_queues(settings.database)
     keeps_batch_queues = settings.does(releases.KEEPS_BATCH_QUEUES)
     if keeps_batch_queues:
         _check_kinds(store, settings)
@@ -139,6 +143,32 @@ def load_queues(store: Path, settings: StartSettings) -> dict[tuple[str, int], B
         files = [QueueFile(begin, size, path, unit=BrokerBatchQueue.unit) for begin, path in row]
         found[topic, queue_id] = BrokerBatchQueue(topic, queue_id, size, files, removed=removed)
     return found
+
+
+def _rocksdb_queues(database: Path) -> dict[tuple[str, int], BrokerQueue]:
+    """The queues of a RocksDB database, with their entries."""
+    found: dict[tuple[str, int], BrokerQueue] = {}
+    with RocksDBQueues.open(database) as queues:
+        for (topic, queue_id), place in queues.last.items():
+            name = decode_utf8(topic)
+            queue = BrokerRocksDBQueue(name, queue_id, 0, last=place.queue_offset)
+            for numbers, values in queues.entries((topic, queue_id)):
+                units = np.empty(len(values), ENTRY)
+                for part in ENTRY.names or ():
+                    units[part] = values[part]
+                queue.hold(numbers, units)
+            found[name, queue_id] = queue
+    return found
+
+
+def _dispatched_to(settings: StartSettings) -> int:
+    """How far the log is in queues in RocksDB: 0 for a new database; -1 for files, which say it themselves."""
+    if not settings.in_rocksdb:
+        return -1
+    if settings.database is None:
+        return 0
+    with RocksDBQueues.open(settings.database) as queues:
+        return queues.dispatched_to
 
 
 def _queues_in(top: Path) -> Iterator[tuple[str, int, Path]]:
@@ -353,6 +383,7 @@ class Dispatcher:
     index_end: int = 0
     astray: int | None = None
     indexed: list[tuple[int, int]] = field(default_factory=list)
+    dispatched_to: int = -1
     _task: RangeTask = field(init=False)
 
     def __post_init__(self) -> None:
@@ -361,8 +392,8 @@ class Dispatcher:
 
     @property
     def max_physic_offset(self) -> int:
-        """Where the last record that is in any queue ends; -1 without one."""
-        return max((queue.max_physic_offset for queue in self.queues.values()), default=-1)
+        """Where the last record that is in any queue ends; -1 without one, or 0 in RocksDB (`dispatched_to`)."""
+        return max(self.dispatched_to, *(queue.max_physic_offset for queue in self.queues.values()), -1)
 
     def dispatch(
         self,
@@ -454,6 +485,8 @@ class Dispatcher:
 
     def _queue(self, topic: str, queue_id: int) -> BrokerQueue:
         key, is_batch = (topic, queue_id), topic.encode() in self.settings.needs.batch_topics
+        if self.settings.in_rocksdb:
+            return self.queues.setdefault(key, BrokerRocksDBQueue(topic, queue_id, 0))
         if key not in self.queues and is_batch:
             self.queues[key] = BrokerBatchQueue(topic, queue_id, self.settings.batch_file_size)
         elif key not in self.queues:
@@ -605,7 +638,9 @@ def recover_log(
     """
     queued_to = dispatcher.max_physic_offset
     files = [segment.file for segment in segments]
-    at = recovered_first(files, checkpoint, lambda: queued_to, settings, unclean=is_abnormal)
+    # RocksDB says itself how far it is, without a checkpoint.
+    unclean = is_abnormal and not settings.in_rocksdb
+    at = recovered_first(files, checkpoint, lambda: queued_to, settings, unclean=unclean)
     begins_in = segments[at]
     dispatches = is_abnormal or settings.does(releases.RECOVERY_DISPATCHES)
     behind = None if is_abnormal else queued_to
@@ -668,7 +703,7 @@ def correct_min_offsets(dispatcher: Dispatcher, settings: StartSettings) -> None
         The release looks for an entry before the first one of a queue's last file.
     """
     for queue in dispatcher.queues.values():
-        if isinstance(queue, BrokerBatchQueue):
+        if isinstance(queue, BrokerBatchQueue | BrokerRocksDBQueue):
             continue
         if not queue.files and settings.does(releases.FORGETS_QUEUES_WITHOUT_FILES):
             queue.max_physic_offset = -1
@@ -706,6 +741,9 @@ class _Start:
         self.segments = load_segments(commit_log, self.settings, self.removed)
         self.files = [segment.file for segment in self.segments]
         self.dispatcher.queues = load_queues(self.store, self.settings)
+        self.dispatcher.dispatched_to = _dispatched_to(self.settings)
+        if self.settings.in_rocksdb and not self.segments:
+            raise not_known(self.settings.version, "queues in RocksDB and no log", self.store)
         checkpoint = load_checkpoint(self.store)
         self.index = load_index(self.store, checkpoint, self.settings, is_abnormal=self.is_abnormal)
         self.dispatcher.index_end = self.index.end
@@ -726,7 +764,10 @@ class _Start:
         self.end = recover_log(self.segments, checkpoint, self.dispatcher, self.settings, is_abnormal=self.is_abnormal)
         if self.settings.does(releases.ASKS_THE_QUEUES_AGAIN):
             queued_to = self.dispatcher.max_physic_offset
-        cut_queues(self.dispatcher, queued_to, self.end.offset)
+        if self.settings.in_rocksdb and queued_to > self.end.offset:
+            raise not_known(self.settings.version, "queues in RocksDB that reach past the log's end", self.store)
+        if not self.settings.in_rocksdb:
+            cut_queues(self.dispatcher, queued_to, self.end.offset)
         self.removed += [Path(segment.file.path) for segment in cut_log(self.segments, self.end.offset)]
         correct_min_offsets(self.dispatcher, self.settings)
 
@@ -869,6 +910,8 @@ def predict(
         start.load(commit_log)
         start.run()
     except NoStartError as stopped:
+        if settings.in_rocksdb and stopped.obstacle.part is Part.DISPATCH:
+            raise not_known(settings.version, "queues in RocksDB and a record that stops dispatch", store) from None
         return replace(start.prediction(), obstacle=stopped.obstacle)
     found = start.with_what_is_kept(start.prediction())
     # A queue that has lost its directory is not compared.

@@ -18,9 +18,10 @@ from reput.source.releases import Rule, Version, version_text
 from reput.streaming.config.broker import (
     logic_needs,
     queues_in_both,
+    rocksdb_needs,
     unseen_queues,
 )
-from reput.streaming.config.broker_conf import BrokerConf
+from reput.streaming.config.broker_conf import FILE_STORE, BrokerConf
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.output.recovery_start import RecoverySettings, recovery_settings
 
@@ -246,7 +247,7 @@ V5: Version = (5, 5, 0)
 KNOWN_CHANGES = (
     *("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "mapperFileSizeBatchConsumeQueue"),
     *("maxHashSlotNum", "maxIndexNum", "messageIndexEnable", "messageIndexSafe"),
-    *("enableMultiDispatch", "enableLmq", "longPollingEnable"),
+    *("enableMultiDispatch", "enableLmq", "longPollingEnable", "storeType"),
     *("checkCRCOnRecover", "forceVerifyPropCRC", "commitLogRecoverMaxNum", "recheckReputOffsetFromCq"),
 )
 #: The releases that are asked about where none is named.
@@ -256,6 +257,10 @@ _MASTER_ID = 0
 _SLAVE = "SLAVE"
 _ROCKSDB_QUEUES = "defaultrocksdb"
 _VERIFY = "reput verify compares queues and index with the log"
+_EMPTY_ROCKSDB = (
+    "they are made in RocksDB (storeType=defaultRocksDB), and those in files are not read: 'reput queues --to rocksdb' "
+    "moves them first"
+)
 _SWITCHED = (
     "the queues are in files: 'reput queues --to rocksdb' moves them first; a broker that is only switched makes "
     "queues of its last ten segments, without the first message of the log"
@@ -294,6 +299,8 @@ class StartSettings(RecoverySettings):
         (``CombineConsumeQueueStore#start``).
     not_seen
         Which queues are in RocksDB, where nothing is looked at, in a sentence; empty where all are files.
+    in_rocksdb, database
+        The broker keeps its queues in RocksDB alone, and the database if there is one.
     misses_keys
         Records with keys that are not in the index are missing there: also if the index is only now switched off.
     """
@@ -312,6 +319,8 @@ class StartSettings(RecoverySettings):
     reads_rocksdb: bool = False
     not_seen: str = ""
     misses_keys: bool = True
+    in_rocksdb: bool = False
+    database: Path | None = None
 
     @property
     def release(self) -> str:
@@ -334,6 +343,9 @@ def start_settings(config: PipelineConfig, broker_conf: Path | None, version: Ve
     broker = BrokerConf.read(broker_conf, version, config.changes)
     needs = logic_needs(_of_version(config, version, broker), config.store)
     _check_known(config, broker, needs, version)
+    in_rocksdb = _keeps_rocksdb_alone(config, broker, needs, version)
+    if in_rocksdb:
+        needs = replace(rocksdb_needs(config), index=needs.index, index_tags=needs.index_tags)
     recovery = recovery_settings(config, broker, version)
     return StartSettings(
         version=version,
@@ -352,13 +364,19 @@ def start_settings(config: PipelineConfig, broker_conf: Path | None, version: Ve
         replays_from_queues=not releases.REPLAYS_FROM_THE_LOGS_END.holds(version)
         or broker.switch("recheckReputOffsetFromCq"),
         is_master=broker.number_or("brokerId", _MASTER_ID) == _MASTER_ID,
-        notifies=broker.switch("longPollingEnable", default=True)
+        # RocksDB tells consumers itself, and passes over what it fails at.
+        notifies=not in_rocksdb
+        and broker.switch("longPollingEnable", default=True)
         and (releases.SLAVES_NOTIFY.holds(version) or broker.text("brokerRole").upper() != _SLAVE),
+        in_rocksdb=in_rocksdb,
+        database=rocksdb_queues(config.store) if in_rocksdb else None,
         misses_keys=needs.index or "messageIndexEnable" in config.changes,
         reads_rocksdb=queues_in_both(config, version)
         and broker.text("combineCQPreferCQType").lower() == _ROCKSDB_QUEUES
         and broker.text("combineAssignOffsetCQType").lower() != _ROCKSDB_QUEUES,
-        not_seen=unseen_queues(_of_version(config, version, broker), config.store)
+        not_seen=_EMPTY_ROCKSDB * (rocksdb_queues(config.store) is None)
+        if in_rocksdb
+        else unseen_queues(_of_version(config, version, broker), config.store)
         if releases.KEEPS_QUEUES_IN_ROCKSDB.holds(version)
         else "",
     )
@@ -378,7 +396,7 @@ def _check_known(config: PipelineConfig, broker: BrokerConf, needs: LogicNeeds, 
     what = None
     if config.source.enable_dledger_commit_log:
         what = "a DLedger store (enableDLegerCommitLog)"
-    elif broker.without_queue_files() or _has_rocksdb_alone(config, version):
+    elif _has_unknown_rocksdb(config, broker, needs, version):
         what = "queues in RocksDB alone"
     elif not releases.KEEPS_BATCH_QUEUES.holds(version) and needs.batch_topics:
         what = "topics with a BatchConsumeQueue"
@@ -388,6 +406,26 @@ def _check_known(config: PipelineConfig, broker: BrokerConf, needs: LogicNeeds, 
         is_switched = bool(broker.without_queue_files()) and has_queue_files(config.store)
         advice = _SWITCHED if is_switched and rocksdb_queues(config.store) is None else _VERIFY
         raise not_known(version, what, config.store, advice)
+
+
+def _keeps_rocksdb_alone(config: PipelineConfig, broker: BrokerConf, needs: LogicNeeds, version: Version) -> bool:
+    """Whether the broker has queues in RocksDB alone, and starts with them in a way that is known."""
+    folder, database = broker.rocksdb_folder, rocksdb_queues(config.store)
+    return (
+        releases.KEEPS_QUEUED_OFFSET.holds(version)
+        and broker.text("storeType").lower() == _ROCKSDB_QUEUES
+        and not queues_in_both(config, version)
+        and not broker.switch("recheckReputOffsetFromCq")
+        and not needs.batch_topics
+        and (database is None or database.name == folder)
+    )
+
+
+def _has_unknown_rocksdb(config: PipelineConfig, broker: BrokerConf, needs: LogicNeeds, version: Version) -> bool:
+    """Whether the broker has queues in RocksDB alone, or may have, and starts with them in a way that is not known."""
+    if broker.without_queue_files():
+        return not _keeps_rocksdb_alone(config, broker, needs, version)
+    return broker.text("storeType").lower() != FILE_STORE and _has_rocksdb_alone(config, version)
 
 
 def _has_rocksdb_alone(config: PipelineConfig, version: Version) -> bool:

@@ -331,6 +331,8 @@ def test_queues_in_both_that_have_lost_their_files(tmp_path: Path) -> None:
     with (home / "broker.conf").open("a") as conf:
         conf.write("rocksdbCQDoubleWriteEnable=false\n")
     shutil.rmtree(home / "store" / "consumequeue" / "T")
+    assert not told(home, "5.5.0")["harmless"]
+    (home / "broker.conf").write_text((home / "broker.conf").read_text().replace("storeType=default\n", ""))
     assert "with queues in RocksDB alone" in doctor(home).stderr
 
 

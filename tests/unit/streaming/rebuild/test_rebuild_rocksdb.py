@@ -221,5 +221,10 @@ def test_doctor_on_a_switched_store_type(tmp_path: Path) -> None:
     home = unpack("golden-a", tmp_path)
     set_to(home, "\nstoreType=defaultRocksDB\n")
     code, said = reput("doctor", home, "--release", "5.5.0")
-    assert code == 2
+    assert code == 1
+    assert said.splitlines()[0] == "5.5.0 starts, and leaves 1 message out of 1 queue"
     assert "'reput queues --to rocksdb' moves them first" in said
+    command = f"reput queues --store {home}/store --broker-conf {home}/broker.conf --to rocksdb"
+    assert f"       {command}\n" in said
+    assert invoke(command.split()[1:]).exit_code == 0
+    assert reput("doctor", home, "--release", "5.5.0")[0] == 0
