@@ -37,7 +37,7 @@ _LINE_MAX: Final = 500
 #: The commands in the order of the help, by what they are for.
 SECTIONS: Final = {
     "Keep": ("tail", "status"),
-    "Repair": ("rebuild", "recover"),
+    "Repair": ("rebuild", "recover", "resurrect"),
     "Prove": ("verify", "doctor"),
     "Look": ("query", "dump", "quarantine"),
     "Ask": ("ask", "offsets", "sql", "report"),

@@ -99,7 +99,8 @@ class StoreLookup:
     def __init__(self, config: PipelineConfig, output: Path | None = None) -> None:
         self._config = config
         self._root = config.store if output is None else output
-        self._messages = messages_of(config)
+        #: Look-ups in the log by physical offset.
+        self.messages = messages_of(config)
         self._index = IndexLookup(self._root, config.index.max_hash_slot_num, config.index.max_index_num)
         self._keeps_index = config.index.message_index_enable
 
@@ -144,7 +145,7 @@ class StoreLookup:
             There is no valid record at its offset, or one with another id.
         """
         wanted = MessageId.parse(text)
-        message = self._messages.find(wanted.offset)
+        message = self.messages.find(wanted.offset)
         if isinstance(message, Absence):
             raise StoreError(
                 f"no message {text}: {message.detail}",
@@ -169,7 +170,7 @@ class StoreLookup:
         StoreError
             A single entry was asked for and points to no valid record.
         """
-        with self._queue(topic, queue_id) as queue:
+        with self.queue(topic, queue_id) as queue:
             low, high = queue.min_offset, queue.max_offset
             if not low <= queue_offset < high:
                 raise SinkError(f"{_status(queue_offset, low, high)}: {queue.name} has the entries [{low}, {high})")
@@ -185,7 +186,7 @@ class StoreLookup:
         StoreError
             An entry that the search has to read points to no valid record.
         """
-        with self._queue(topic, queue_id) as queue:
+        with self.queue(topic, queue_id) as queue:
 
             def store_time(entry: ConsumeQueueEntry) -> int:
                 return self._message_of(queue, entry).store_timestamp
@@ -222,7 +223,7 @@ class StoreLookup:
             )
         absences, others = [], 0
         for offset in dict.fromkeys(result.phy_offsets):
-            message = self._messages.find(offset)
+            message = self.messages.find(offset)
             if isinstance(message, Absence):
                 absences.append(message)
             elif message.topic != topic or not matches(message):
@@ -235,10 +236,15 @@ class StoreLookup:
         return answer
 
     @contextmanager
-    def _queue(self, topic: str, queue_id: int) -> Iterator[QueueLookup]:
+    def queue(self, topic: str, queue_id: int) -> Iterator[QueueLookup]:
         """The queue, open meanwhile, of the kind that exists; if both kinds exist, of the topic's kind.
 
         Queues in files count before those in RocksDB.
+
+        Raises
+        ------
+        SinkError
+            The queue does not exist, or cannot be read.
         """
         name = topic.encode(errors="surrogateescape")
         is_plain, is_batch = (
@@ -246,19 +252,19 @@ class StoreLookup:
         )
         folder = self._config.rocksdb_folder
         if folder is not None and not (is_plain or is_batch):
-            with RocksDBQueueLookup.open(self._root / folder, topic, queue_id, self._messages.min_offset) as found:
+            with RocksDBQueueLookup.open(self._root / folder, topic, queue_id, self.messages.min_offset) as found:
                 yield found
             return
         if is_plain and is_batch:
             is_batch = name in read_topics(self._config, self._config.store).batch
         kind = BatchConsumeQueueLookup if is_batch else ConsumeQueueLookup
-        yield kind.open(self._root, topic, queue_id, self._messages.min_offset)
+        yield kind.open(self._root, topic, queue_id, self.messages.min_offset)
 
     def _entries(self, queue: QueueLookup, queue_offsets: Iterable[int], *, single: bool) -> Answer:
         answer, absences = Answer(), []
         for queue_offset in queue_offsets:
             entry = queue.entry(queue_offset)
-            message = self._message_of(queue, entry) if single else self._messages.find(entry.physical_offset)
+            message = self._message_of(queue, entry) if single else self.messages.find(entry.physical_offset)
             if isinstance(message, Absence):
                 absences.append(message)
                 continue
@@ -269,7 +275,7 @@ class StoreLookup:
         return answer
 
     def _message_of(self, queue: QueueLookup, entry: ConsumeQueueEntry) -> Message:
-        message = self._messages.find(entry.physical_offset)
+        message = self.messages.find(entry.physical_offset)
         if isinstance(message, Absence):
             raise StoreError(
                 f"entry {entry.queue_offset} of {queue.name} leads to no message: {message.detail}",

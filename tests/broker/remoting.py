@@ -58,8 +58,8 @@ def max_offset(port: int, topic: str, queue_id: int) -> int:
     return int(header["extFields"]["offset"])
 
 
-def send_message(port: int, topic: str, queue_id: int, body: bytes) -> None:
-    """Send a message to a topic, which the broker makes; raises ConnectionError if it refuses."""
+def send_message(port: int, topic: str, queue_id: int, body: bytes, **properties: object) -> None:
+    """Send a message to a topic, which the broker makes if it may; raises ConnectionError if it refuses."""
     fields = {
         "producerGroup": "reput",
         "topic": topic,
@@ -69,7 +69,7 @@ def send_message(port: int, topic: str, queue_id: int, body: bytes) -> None:
         "sysFlag": "0",
         "bornTimestamp": "0",
         "flag": "0",
-        "properties": "",
+        "properties": "".join(f"{name}\1{value}\2" for name, value in properties.items()),
         "reconsumeTimes": "0",
         "unitMode": "false",
         "batch": "false",

@@ -41,6 +41,8 @@ OTHERS_OPTIONS = {
 #: Names in camel case that are no option of reput's and none that it reads of broker.conf.
 OTHERS_NAMES = {
     "a broker's setting that is only spoken of": {
+        "autoCreateSubscriptionGroup",
+        "autoCreateTopicEnable",
         "checkCRCOnRecover",
         "checkCommitLogOffsetOnRecover",
         "combineCQPreferCQType",

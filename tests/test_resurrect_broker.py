@@ -1,0 +1,96 @@
+"""Real brokers lose all of ``config/`` and start on what `reput resurrect` makes: nothing is lost, nothing repeated."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from broker import remoting
+from broker.rocketmq import RocketMQ
+from broker.server import Broker
+from support.command_line import run_reput
+from support.proof_counts import Proof
+from support.store_table import add_store
+
+from reput.sinks.files.durable_file import DurableFiles
+from reput.streaming.config.pipeline import load_config
+from reput.streaming.output.paths import OutputPaths
+from reput.streaming.tail.consumption import ConsumptionWatch
+
+pytestmark = pytest.mark.broker
+
+TOPIC, GROUP, LATER = "orders", "billing", "reminders"
+QUEUES, DELIVERED, WAITING = 4, 5, 3
+ONE_SECOND, FIVE_SECONDS = 1, 2  # levels
+WITHIN_S = 60
+STRICT = {"autoCreateTopicEnable": False, "autoCreateSubscriptionGroup": False}
+
+
+def wait_for(what: str, is_true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WITHIN_S
+    while not is_true():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.1)
+
+
+def ends(broker: Broker, topic: str) -> list[int]:
+    return [remoting.max_offset(broker.port, topic, queue_id) for queue_id in range(QUEUES)]
+
+
+def lived(broker: Broker, root: Path) -> None:
+    """Messages in all queues, a group that consumed half of them, delayed messages before and behind their time."""
+    for number in range(2 * QUEUES):
+        remoting.send_message(broker.port, TOPIC, number % QUEUES, b"body")
+    remoting.make_group(broker.port, GROUP)
+    for queue_id in range(QUEUES):
+        remoting.update_consumer_offset(broker.port, GROUP, TOPIC, queue_id, 1)
+    for number in range(DELIVERED):
+        remoting.send_message(broker.port, LATER, 0, b"soon", DELAY=ONE_SECOND, UNIQ_KEY=f"soon-{number}")
+    wait_for("messages of one second were not delivered", lambda: ends(broker, LATER)[0] == DELIVERED)
+    config = load_config(broker.store, broker_conf=broker.home / "server.conf", overrides=["tableTriggerMs=0"])
+    (root / "output").mkdir()
+    watch = ConsumptionWatch(config, OutputPaths(root / "output", root / "messages"), DurableFiles(root / "output"))
+    file = broker.store / "config" / "consumerOffset.json"
+    wait_for("the broker wrote no offsets", lambda: file.exists() and f"{TOPIC}@{GROUP}" in file.read_text())
+    watch.look()
+    for number in range(WAITING):
+        remoting.send_message(broker.port, LATER, 0, b"later", DELAY=FIVE_SECONDS, UNIQ_KEY=f"later-{number}")
+
+
+@pytest.mark.parametrize("version", [pytest.param("4.9.3", marks=pytest.mark.slow), "5.5.0"])
+def test_a_broker_that_lost_its_config(
+    version: str, release: Callable[[str], RocketMQ], tmp_path: Path, proof: Proof
+) -> None:
+    """Killed, all files gone: topics, group, offsets and delayed messages go on; without reput they do not."""
+    rocketmq = release(version)
+    with rocketmq.name_server(tmp_path / "names") as names:
+        broker = rocketmq.broker(tmp_path / "home", names, {"flushConsumerOffsetInterval": 1000})
+        broker.start()
+        try:
+            lived(broker, tmp_path)
+        finally:
+            broker.kill()
+        shutil.rmtree(broker.store / "config")
+        made = tmp_path / "made"
+        conf = broker.home / "server.conf"
+        add_store(tmp_path / "messages", broker.store, "broker-a", broker_conf=conf)
+        words = ["--table", str(tmp_path / "messages"), "--result", str(made)]
+        run_reput(["resurrect", "--store", str(broker.store), "--broker-conf", str(conf), *words])
+        without = Path(shutil.copytree(tmp_path / "home", tmp_path / "without"))
+        made.rename(broker.store / "config")
+        with rocketmq.broker(tmp_path / "home", names, STRICT) as again:
+            assert [remoting.consumer_offset(again.port, GROUP, TOPIC, each) for each in range(QUEUES)] == [1] * QUEUES
+            remoting.send_message(again.port, TOPIC, QUEUES - 1, b"more")
+            assert ends(again, TOPIC) == [2, 2, 2, 3]
+            wait_for("what waited was not delivered", lambda: ends(again, LATER)[0] >= DELIVERED + WAITING)
+            time.sleep(2)  # what is repeated comes by then
+            assert ends(again, LATER)[0] == DELIVERED + WAITING
+        with rocketmq.broker(without, names, STRICT) as lost:
+            wait_for("nothing is repeated", lambda: ends(lost, LATER)[0] == 2 * DELIVERED + WAITING)
+            with pytest.raises(ConnectionError):
+                remoting.send_message(lost.port, TOPIC, QUEUES - 1, b"more")
+            assert remoting.consumer_offset(lost.port, GROUP, TOPIC, 0) == 0
+    proof("brokers that lost config/ and start on what `reput resurrect` makes")
