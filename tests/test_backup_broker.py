@@ -24,6 +24,7 @@ from broker.rocketmq import RocketMQ
 from support.broker_stores import unpack
 from support.command_line import invoke, run_reput
 from support.live_run import BROKER_CONF
+from test_rocksdb_broker import plan_of, served_all, start
 
 pytestmark = pytest.mark.broker
 
@@ -60,6 +61,26 @@ def test_a_broker_boots_on_a_restored_store(
     assert report.accepted, str(report)
     assert report.audit is not None
     assert 0 < report.audit.consumed.expected == report.audit.consumed.found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", [0.5, 1.0])
+def test_queues_and_topics_in_rocksdb(part: float, release: GetRelease, tmp_path: Path) -> None:
+    """A store with both in RocksDB: a 5.5.0 message store dispatches nothing, and serves each message of each queue."""
+    home, restored = unpack("v5-rocksdb", tmp_path), tmp_path / "restored"
+    restored.mkdir()
+    shutil.copyfile(home / "broker.conf", restored / "broker.conf")
+    given = ["--broker-conf", str(home / "broker.conf")]
+    run_reput(["backup", "--store", str(home / "store"), *given, "--to", str(tmp_path / "backup")])
+    conf = javaproperties.loads((home / "broker.conf").read_text(encoding="ascii"))
+    records = LogContents.load(home / "store", conf).records
+    at_ms = records[int(part * (len(records) - 1))].store_timestamp
+    words = ["--from", str(tmp_path / "backup"), "--to", str(restored / "store"), "--at", str(at_ms), *given]
+    run_reput(["restore", *words])
+    plan = plan_of(restored)
+    happened = start(release("5.5.0"), {"restored": restored}, {"restored": plan}, tmp_path / "work")["restored"]
+    assert served_all(happened, plan) == []
+    assert happened.facts["dispatched"] == 0
 
 
 class Following:

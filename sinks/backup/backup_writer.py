@@ -26,7 +26,7 @@ import reput
 from reput.sinks.backup.backup_store import Backup
 from reput.sinks.backup.restore_point import ConfigFile, RestorePoint, StoredPart
 from reput.sinks.backup.zstd_frames import FRAME_BYTES, compressed
-from reput.sinks.files.config_manager import backup_of, json_of
+from reput.sinks.files.config_manager import backup_of, copy_rocksdb, is_rocksdb, json_of
 from reput.sinks.table.storage import output_errors
 from reput.source.errors import CommitLogRewoundError, DataLossError, OutputError, StoreError, UnexplainedError
 from reput.source.log.log_reader import LogReader
@@ -79,6 +79,8 @@ class BackupWriter:
         self._now_ms = now_ms
         # Parts that were put in place and have no restore point yet.
         self._put: dict[Row, StoredPart] = {}
+        # By database of configuration, its files and how they looked when they were read.
+        self._read: dict[str, tuple[object, Sequence[ConfigFile]]] = {}
         #: The newest restore point, None before the first.
         self.last = backup.last_point()
 
@@ -106,12 +108,11 @@ class BackupWriter:
     def _step(self) -> RestorePoint | None:
         created = self._now_ms()
         contents = dict(self._config())
+        databases = dict(self._databases())
         end = self._log.settled_end(self._log.queue().min_offset)
         queue = self._log.queue()
         begin = queue.min_offset
-        config = tuple(
-            ConfigFile(path, len(content), sha256(content).hexdigest()) for path, content in contents.items()
-        )
+        config = (*_files_with(contents), *(file for files in databases.values() for file in files))
         parts = tuple(self._parts(queue, self._still_true(queue, end), queue.rows(begin, end)))
         known = self.last
         point = RestorePoint(
@@ -129,7 +130,7 @@ class BackupWriter:
         )
         if known is not None and point == replace(known, number=point.number, created_ms=point.created_ms):
             return None
-        self._put_config(config, contents)
+        self._put_config(contents)
         with output_errors(f"cannot write {self._backup.location / point.name}", self._backup.location / point.name):
             is_new = self._backup.storage.put_if_absent(point.name, point.encode())
         if not is_new:
@@ -161,9 +162,24 @@ class BackupWriter:
             else:
                 yield path, content
 
-    def _put_config(self, config: Sequence[ConfigFile], contents: Mapping[str, bytes]) -> None:
+    def _databases(self) -> Iterator[tuple[str, Sequence[ConfigFile]]]:
+        """Path and files of each RocksDB database of configuration, which are in the backup then."""
+        directory = self._store / "config"
+        for database in sorted(directory.iterdir()) if directory.is_dir() else ():
+            if not is_rocksdb(database):
+                continue
+            stamps, known = _stamps(database), self._read.get(database.name)
+            if known is None or known[0] != stamps:
+                contents = {
+                    f"config/{database.name}/{name}": content for name, content in copy_rocksdb(database).items()
+                }
+                self._put_config(contents)
+                self._read[database.name] = known = stamps, tuple(_files_with(contents))
+            yield database.name, known[1]
+
+    def _put_config(self, contents: Mapping[str, bytes]) -> None:
         known = set[str]() if self.last is None else {file.sha256 for file in self.last.config}
-        for file in config:
+        for file in _files_with(contents):
             if file.sha256 not in known:
                 self._backup.storage.put(file.name, compressed([contents[file.path]]), durable=True)
 
@@ -227,6 +243,23 @@ class BackupWriter:
             self._backup.storage.put(part.name, data, durable=True)
             self._put[begin, end] = part
         return self._put[begin, end]
+
+
+def _files_with(contents: Mapping[str, bytes]) -> Iterator[ConfigFile]:
+    """The files of configuration with these contents, by path."""
+    for path, content in contents.items():
+        yield ConfigFile(path, len(content), sha256(content).hexdigest())
+
+
+def _stamps(database: Path) -> object:
+    """Return what changes whenever a file of a database does; raises StoreError."""
+    try:
+        files = [(path.name, path.stat()) for path in sorted(database.iterdir())]
+    except FileNotFoundError:
+        return object()  # it is being changed
+    except OSError as error:
+        raise StoreError(f"cannot read {database}: {error.strerror}", file=database) from error
+    return [(name, status.st_size, status.st_mtime_ns) for name, status in files]
 
 
 def _whole(path: Path) -> bytes | None:

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from reput.sinks.files.durable_file import DurableFiles
 from reput.source.errors import StoreError
 from reput.source.system import pip_install
 
@@ -133,6 +134,45 @@ def read_rocksdb(directory: Path, prefix: bytes) -> dict[bytes, bytes]:
                 break
             found[key] = value
         return found
+
+
+def copy_rocksdb(directory: Path) -> dict[str, bytes]:
+    """Return the files of a database by name, all as of one moment and opened once; errors as `open_rocksdb`.
+
+    A broker on it may flush or compact: it adds to the manifest then, and may remove files that the manifest named. So
+    the manifest must be the same after all files were read, and a write-ahead log may be longer, which is no harm.
+    """
+    for left in range(_TRIES - 1, -1, -1):
+        try:
+            files = _files_of(directory)
+        except FileNotFoundError:
+            files = None
+        except OSError as error:
+            raise StoreError(f"cannot read {error.filename}: {error.strerror}", file=directory) from error
+        if files is not None:
+            with tempfile.TemporaryDirectory(prefix="reput-rocksdb-") as name:
+                copied = DurableFiles(Path(name))
+                for file, content in files.items():
+                    copied.put_unsynced(file, data=content)
+                copied.close()
+                read_rocksdb(Path(name), b"")
+            return files
+        if left:
+            time.sleep(_PAUSE_S)
+    raise StoreError(f"{directory} changes all the time: it could not be copied in {_TRIES} tries", file=directory)
+
+
+def _files_of(directory: Path) -> dict[str, bytes] | None:
+    """The files of a database; None if it has changed meanwhile. Raises OSError."""
+    manifest = directory / (directory / _CURRENT).read_text().strip()
+    before = manifest.read_bytes()
+    files = {
+        file.name: file.read_bytes()
+        for file in sorted(directory.iterdir())
+        if file.is_file() and file.name.partition(".")[0] not in _NOT_NEEDED
+    }
+    is_same = files.get(_CURRENT) == f"{manifest.name}\n".encode() and manifest.read_bytes() == before
+    return files if is_same and files.get(manifest.name) == before else None
 
 
 @contextmanager

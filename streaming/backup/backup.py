@@ -18,7 +18,6 @@ from typing import Any, Final, NamedTuple
 from reput.sinks.backup.backup_store import Backup, Proof
 from reput.sinks.backup.backup_writer import BLOCK_BYTES, BackupWriter
 from reput.sinks.backup.restore_point import RestorePoint
-from reput.sinks.files.config_manager import is_rocksdb
 from reput.sinks.files.store_lock import StoreLock
 from reput.sinks.table.location import TableLocation
 from reput.source.errors import OptionError, StoreError, StoreLockedError
@@ -35,8 +34,6 @@ _log = logging.getLogger("reput")
 #: Whether the queues were in RocksDB alone; the other settings of a restore point are options.
 IN_ROCKSDB: Final = "queuesInRocksDB"
 _DELAYS: Final = "messageDelayLevel"
-# Databases of a broker's configuration, of 5.x.
-_DATABASES: Final = ("rdb", "topics", "subscriptionGroups", "consumerOffsets")
 
 
 def settings_of(config: PipelineConfig) -> dict[str, Any]:
@@ -130,13 +127,6 @@ def _check(config: PipelineConfig, target: TableLocation) -> None:
                 raise OptionError(f"--to {target} is in the store, where nothing is written", advice="give another one")
     if config.source.enable_dledger_commit_log:
         raise StoreError(f"{config.store} has a log of DLedger, which a backup does not keep", file=config.store)
-    for name in _DATABASES:
-        if is_rocksdb(config.store / "config" / name):
-            raise StoreError(
-                f"{config.store / 'config' / name} is a RocksDB database, which a backup does not keep",
-                advice="stop the broker and copy it",
-                file=config.store / "config" / name,
-            )
 
 
 @contextmanager

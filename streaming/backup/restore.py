@@ -34,7 +34,7 @@ from reput.sinks.queue.lookup import end_of_entries
 from reput.sinks.queue.queue_reader import load_queues
 from reput.sinks.queue.rocksdb_queue import RocksDBQueues
 from reput.sinks.table.location import TableLocation
-from reput.source.errors import OptionError, StoreError
+from reput.source.errors import OptionError, ReputError, StoreError
 from reput.source.log.log_reader import LogReader
 from reput.source.log.mapped_file_queue import HEAD_SIZE, MappedFileQueue, first_store_timestamp
 from reput.source.log.range_reader import align_down, find_timestamp
@@ -47,7 +47,6 @@ from reput.streaming.backup.backup import IN_ROCKSDB
 from reput.streaming.config.broker import broker_version
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.doctor.doctor import examine, verdict
-from reput.streaming.doctor.prediction import V4, V5
 from reput.streaming.rebuild.pipeline import RebuildProgress
 from reput.streaming.rebuild.plan import RebuildRequest
 from reput.streaming.rebuild.rebuild import Rebuild
@@ -58,6 +57,8 @@ _log = logging.getLogger("reput")
 
 #: What the restored store is: in the target once all of it is in place.
 RESTORED: Final = (REPUT, "restored.json")
+# A setting that no broker.conf has.
+_VERSION: Final = "brokerVersion"
 _DELAYED: Final = b"SCHEDULE_TOPIC_XXXX"
 # What is in an empty directory.
 _IGNORED: Final = {LOCK, "lost+found"}
@@ -292,6 +293,8 @@ class _Restoring:
         self._notes.append(
             f"the configuration is of {time_text(point.created_ms)}, after that moment: the backup has no older one"
         )
+        if any(Path(file.path).name == "CURRENT" for file in point.config):
+            self._notes.append("offsets of consumers in RocksDB are not lowered: some may lead beyond the log")
         return point
 
     # --- the log --------------------------------------------------------------------------------------------------
@@ -395,14 +398,13 @@ def settings_at(point: RestorePoint, given: Sequence[str], broker_conf: Path | N
     OptionError
         The queues were in RocksDB, and no broker.conf says where.
     """
-    if broker_conf is not None:
-        return []
-    if point.settings.get(IN_ROCKSDB):
+    if broker_conf is None and point.settings.get(IN_ROCKSDB):
         raise OptionError(
             f"the queues of {point.store} were in RocksDB, and nothing says where", advice="give --broker-conf"
         )
-    names = {text.partition("=")[0].strip().lower() for text in given} | {IN_ROCKSDB.lower()}
-    return [f"{name}={str(value).lower()}" for name, value in point.settings.items() if name.lower() not in names]
+    stated = {text.partition("=")[0].strip().lower() for text in given} | {IN_ROCKSDB.lower()}
+    names = point.settings if broker_conf is None else [_VERSION]
+    return [f"{name}={str(point.settings[name]).lower()}" for name in names if name.lower() not in stated]
 
 
 class Predicted(NamedTuple):
@@ -413,15 +415,15 @@ class Predicted(NamedTuple):
 
 
 def predicted(request: RestoreRequest, made: Restored, load: Load, broker_conf: Path | None) -> Predicted:
-    """Ask `reput doctor` about a restored store; the errors are those of ``examine``."""
-    config = load(request.target, Backup(request.source).point(made.point))
-    release = V5 if broker_version(config.broker.version, config.store) >= _FIRST_V5 else V4
-    found = examine(config, broker_conf, [release])
+    """Ask `reput doctor` about a restored store, which was proved; what doctor cannot predict is told in its words."""
+    try:
+        config = load(request.target, Backup(request.source).point(made.point))
+        found = examine(config, broker_conf, [broker_version(config.broker.version, config.store)])
+    except ReputError as error:
+        return Predicted(str(error), is_harmless=True)
     return Predicted("\n".join(verdict(each.prediction) for each in found.diagnoses), found.is_harmless)
 
 
-# The first release whose start is predicted as that of 5.5.0.
-_FIRST_V5: Final = (5, 0, 0)
 # A restore point this much older than the moment is told: the backup may have stopped.
 _TOLD_MS: Final = 10_000
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rocksdict import Options, Rdict
 
 from reput.sinks.files import config_manager
-from reput.sinks.files.config_manager import backup_of, load_config_file
+from reput.sinks.files.config_manager import backup_of, copy_rocksdb, load_config_file, read_rocksdb
 from reput.source.errors import StoreError
 
 OLD, NEW = '{"table":"old"}', '{"table":"new"}'
@@ -92,3 +95,38 @@ def test_a_broker_that_saves_the_file(tmp_path: Path, monkeypatch: pytest.Monkey
     path.write_text(NEW[:5])
     monkeypatch.setattr(config_manager.time, "sleep", lambda _: path.write_text(NEW))
     assert load(path) == "new"
+
+
+def test_a_database_is_copied_while_it_is_written(tmp_path: Path) -> None:
+    """Flushed and compacted all the time: a copy can be opened, and has all that was written before it was begun."""
+    database = Rdict(str(tmp_path / "database"), Options(raw_mode=True))
+    written, is_over = 0, threading.Event()
+
+    def write() -> None:
+        nonlocal written
+        while not is_over.is_set():
+            database[b"%08d" % written] = b"x" * 50
+            written += 1
+            time.sleep(0.0005)
+            if written % 150 == 0:
+                database.flush()
+            if written % 600 == 0:
+                database.compact_range(None, None)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for number in range(12):
+            before = written
+            copy = tmp_path / f"copy-{number}"
+            copy.mkdir()
+            for name, content in copy_rocksdb(tmp_path / "database").items():
+                (copy / name).write_bytes(content)
+            found = read_rocksdb(copy, b"")
+            assert len(found) >= before
+            assert all(b"%08d" % each in found for each in range(before))
+    finally:
+        is_over.set()
+        writer.join()
+        database.close()
+    assert written > 300

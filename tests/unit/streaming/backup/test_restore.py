@@ -14,9 +14,10 @@ from support.command_line import invoke, run_reput
 from support.rebuild_runner import rebuild
 from support.sink_runner import files_below, no_fsync
 
-from reput.sinks.files.config_manager import json_of
+from reput.sinks.files.config_manager import json_of, read_rocksdb
 from reput.sinks.files.store_lock import StoreLock
 from reput.source.errors import OptionError
+from reput.streaming.config.pipeline import load_config
 
 STEPS = 10
 
@@ -220,13 +221,36 @@ def test_where_no_backup_may_be(tmp_path: Path) -> None:
     assert f"another backup writes to {tmp_path / 'b'}; stop it first, or give another --to" in done.stderr
 
 
-@pytest.mark.parametrize(("name", "said"), [("v4-dledger", "DLedger"), ("v5-config-v2-batchcq", "RocksDB database")])
-def test_what_a_backup_does_not_keep(name: str, said: str, tmp_path: Path) -> None:
-    """It is refused, in a line."""
+@pytest.mark.parametrize("name", ["v5-rocksdb", "v5-config-v2-batchcq"])
+def test_configuration_in_rocksdb(name: str, tmp_path: Path) -> None:
+    """Databases have the same keys and values; queues in RocksDB are made where the broker.conf says."""
     home = unpack(name, tmp_path)
-    more = ["--dledger"] if name == "v4-dledger" else []
+    conf = ["--broker-conf", str(home / "broker.conf")]
+    before = files_below(home / "store")
+    run_reput(["backup", "--store", str(home / "store"), *conf, "--to", str(tmp_path / "b")])
+    assert files_below(home / "store") == before
+    assert (
+        "nothing is new"
+        in run_reput(["backup", "--store", str(home / "store"), *conf, "--to", str(tmp_path / "b")]).output
+    )
+    words = ["restore", "--from", str(tmp_path / "b"), "--to", str(tmp_path / "restored")]
+    if name == "v5-rocksdb":
+        assert "were in RocksDB, and nothing says where; give --broker-conf" in run_reput(words, code=2).stderr
+    run_reput([*words, *conf])
+    databases = [path.name for path in (home / "store" / "config").iterdir() if path.is_dir()]
+    assert databases
+    for database in databases:
+        one, other = (read_rocksdb(root / "config" / database, b"") for root in (home / "store", tmp_path / "restored"))
+        assert one == other
+        assert one
+    config = load_config(tmp_path / "restored", broker_conf=home / "broker.conf", knows_rocksdb=True)
+    assert config.makes_rocksdb == (name == "v5-rocksdb")
+
+
+def test_what_a_backup_does_not_keep(tmp_path: Path) -> None:
+    """It is refused, in a line."""
+    home = unpack("v4-dledger", tmp_path)
     words = ["--store", str(home / "store"), "--broker-conf", str(home / "broker.conf"), "--to", str(tmp_path / "b")]
-    done = run_reput(["backup", *words, *more], code=1)
-    assert f"{said}" in done.stderr
-    assert "which a backup does not keep" in done.stderr
+    done = run_reput(["backup", *words, "--dledger"], code=1)
+    assert "has a log of DLedger, which a backup does not keep" in done.stderr
     assert not (tmp_path / "b" / "points").exists()
