@@ -52,6 +52,7 @@ from reput.streaming.spark.session import temporary_log_file
 from reput.streaming.tasks.executors import files_to_look_at
 from reput.streaming.tasks.task_session import TaskSession, task_session
 from reput.streaming.tasks.tasks import Tasks
+from reput.streaming.verify.replicas import compare_replicas
 from reput.streaming.verify.store_verification import (
     StoreSection,
     StoreVerification,
@@ -109,6 +110,8 @@ def verify(config: PipelineConfig, request: VerifyRequest) -> VerifyReport:
         files = store_files(request.output, config.commit_log)
         if request.against is not None:
             sections.append(_compare_stores(config, files, request.against))
+            replicas = compare_replicas(config, request.against)
+            sections += [] if replicas is None else [replicas]
         digests = (
             digest_files(session.tasks, files, config.index.max_hash_slot_num, config.index.max_index_num)
             if request.needs_digests

@@ -34,9 +34,12 @@ def available() -> str | None:
 class RocketMQ(Release):
     """One release of RocketMQ and everything that can be started from it."""
 
-    def name_server(self, home: Path) -> NameServer:
-        """Return a name server that keeps its files in ``home``; ``with`` or ``start()`` starts it."""
-        return NameServer(self, home)
+    def name_server(self, home: Path, conf: Mapping[str, ConfValue] | None = None) -> NameServer:
+        """Return a name server that keeps its files in ``home``; ``with`` or ``start()`` starts it.
+
+        ``conf`` is put over the defaults of the harness.
+        """
+        return NameServer(self, home, conf or {})
 
     def broker(self, home: Path, name_server: NameServer, conf: Mapping[str, ConfValue] | None = None) -> Broker:
         """Return a broker that keeps its files in ``home``, its store in ``home/store``.

@@ -124,10 +124,11 @@ class _Server:
 
 
 class NameServer(_Server):
-    """A name server on a free loopback port; ``str()`` gives its address."""
+    """A name server on a free loopback port; ``str()`` gives its address. `conf` is put over its settings."""
 
-    def __init__(self, release: Release, home: Path) -> None:
+    def __init__(self, release: Release, home: Path, conf: Mapping[str, ConfValue]) -> None:
         super().__init__(release, home)
+        self._conf = conf
         self.port = free_port()
 
     @property
@@ -150,7 +151,7 @@ class NameServer(_Server):
         self._start(
             NAME_SERVER_JVM,
             "org.apache.rocketmq.namesrv.NamesrvStartup",
-            {"listenPort": self.port, "bindAddress": LOOPBACK},
+            {"listenPort": self.port, "bindAddress": LOOPBACK, **self._conf},
             {f"listen on port {self.port}": partial(port_open, self.port)},
         )
         return self
