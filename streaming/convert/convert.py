@@ -33,6 +33,7 @@ from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.file_system import data_extents, has_files
 from reput.sinks.files.store_lock import StoreLock, lock_holder
 from reput.sinks.files.store_path import (
+    ABORT,
     BATCH_CONSUME_QUEUE,
     CONSUME_QUEUE,
     CONSUME_QUEUE_EXT,
@@ -105,6 +106,7 @@ class Converted:
     """The result: how many `messages` the new log holds, and where the old and the new one begin and end.
 
     `uncommitted` are messages at the old log's end of which this node did not know whether most of its group had them.
+    `queues_left_out` are queues of the old store that name records after its log's begin that the log does not have.
     """
 
     messages: int
@@ -112,6 +114,7 @@ class Converted:
     old_end: int
     end: int
     uncommitted: int
+    queues_left_out: int = 0
 
     def to_json(self) -> str:
         """The result as one JSON object."""
@@ -262,7 +265,7 @@ class Conversion:
             self._copy_others(moved)
             terminal.done()
             self._rebuild(result)
-            self._keep_ends(result.begin)
+            result = replace(result, queues_left_out=self._keep_ends(result.begin))
             terminal.done()
             self._made.replace(*_CONVERTED, data=json.dumps({"plan": plan, "result": asdict(result)}).encode())
             self._put_in_place()
@@ -312,8 +315,10 @@ class Conversion:
         return result
 
     def _check_output(self) -> None:
+        """Raise OutputError if the output has anything but what a conversion that was stopped has left."""
+        own = {REPUT, LOCK, f".{ABORT}.tmp"} | ({ABORT} if abort_left_by(self._output) is LeftBy.REPUT else set())
         for path in self._output.iterdir():
-            if path.name not in (REPUT, LOCK):
+            if path.name not in own:
                 raise OutputError(
                     f"{self._output} is not empty: it has {path.name}", advice="give a new directory", file=path
                 )
@@ -442,8 +447,12 @@ class Conversion:
         if made.resumed_at == made.start and made.messages != result.messages:
             raise SinkError(f"{made.messages} of {counted(result.messages, 'message')} are in the new log", file=root)
 
-    def _keep_ends(self, begin: int) -> None:
-        """Copy the queues whose records have all expired: without their files, the next message would get number 0."""
+    def _keep_ends(self, begin: int) -> int:
+        """Copy the queues whose records have all expired: without their files, the next message would get number 0.
+
+        Returns how many queues are left out, since no record explains them.
+        """
+        left_out = 0
         size = rounded_file_size(self._config.queue.mapped_file_size_consume_queue)
         for reader in load_queues(self._store, KIND, size):
             if self._made.root.joinpath(*reader.relative_path(0)[:-1]).exists():
@@ -453,11 +462,13 @@ class Conversion:
                 for file in reader.files:
                     self._copy(reader.path(file), reader.relative_path(file), None)
             elif end:
+                left_out += 1
                 _log.warning(
                     "%s: no message of it is in the log, so it is not in the new store",
                     queue_words((reader.topic, reader.queue_id)),
                 )
         self._made.sync()
+        return left_out
 
     def _put_in_place(self) -> None:
         self._made.close()

@@ -145,7 +145,7 @@ def test_timers(tmp_path: Path) -> None:
     assert (tmp_path / "new/timerwheel").stat().st_blocks * 512 < 1 << 20
 
 
-def test_queues_whose_messages_have_expired(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_queues_whose_messages_have_expired(tmp_path: Path) -> None:
     """They keep their files, and so their next queue offset; a queue that no record explains is left out."""
     old_store(tmp_path, 10, 3 * SIZE)
     gone, odd = (tmp_path / "old/consumequeue" / name / "2/00000000000000006000" for name in ("Gone", "Odd"))
@@ -154,10 +154,9 @@ def test_queues_whose_messages_have_expired(tmp_path: Path, caplog: pytest.LogCa
         path.write_bytes(struct.pack(">qiq", offset, 100, 7) + bytes(5980))
     conf = tmp_path / "broker.conf"
     conf.write_text("mappedFileSizeConsumeQueue=6000\n")
-    convert(tmp_path, "--broker-conf", str(conf))
+    assert convert(tmp_path, "--broker-conf", str(conf))["queues_left_out"] == 1
     assert (tmp_path / "new/consumequeue/Gone/2" / gone.name).read_bytes() == gone.read_bytes()
     assert not (tmp_path / "new/consumequeue/Odd").exists()
-    assert "queue 2 of topic 'Odd'" in caplog.text
     run_reput(["verify", "--store", str(tmp_path / "new"), "--broker-conf", str(conf)])
 
 
