@@ -13,7 +13,7 @@ from reput.source.errors import OptionError, OutputError
 from reput.source.log.store_layout import COMMIT_LOG
 from reput.source.options import nearest, shown
 from reput.source.times import time_of, utc_text
-from reput.streaming.ask.relations import consumer_offsets
+from reput.streaming.ask.store_relations import consumer_offsets
 from reput.streaming.ask.values import literal
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.sql.duckdb_query import duckdb_query

@@ -164,7 +164,7 @@ def _check_names(
     relations: Relations,
 ) -> None:
     """Raise UnknownNameError if the answer is empty because a name is unknown, or a group has no offsets."""
-    from reput.streaming.ask.relations import BROKER, GROUP, TOPIC, check_offsets  # noqa: PLC0415  not for --help
+    from reput.streaming.ask.known_names import BROKER, GROUP, TOPIC, check_offsets  # noqa: PLC0415  not for --help
 
     given = {name: values.get(name) for name in (BROKER, TOPIC, GROUP)}
     if question.name == _CONSUMED:  # each message has a row
@@ -197,7 +197,7 @@ def _check_group(
     relations: Relations,
 ) -> None:
     """Raise UnknownNameError if the group of `consumed` is unknown: its answer would still have a row for the group."""
-    from reput.streaming.ask.relations import GROUP  # noqa: PLC0415  not for --help
+    from reput.streaming.ask.known_names import GROUP  # noqa: PLC0415  not for --help
 
     group, told = values.get(GROUP), set(relations[_EVIDENCE]["consumer_group"].to_pylist()) - {None}
     groups = {*relations[_CONSUMPTION]["consumer_group"].to_pylist(), *told}
@@ -214,7 +214,7 @@ def _check_known(
     told: Iterable[str] = (),
 ) -> None:
     """Raise UnknownNameError if a name is unknown; groups that are `told` of elsewhere are known."""
-    from reput.streaming.ask.relations import GROUP, add_consumption, known_names  # noqa: PLC0415  not for --help
+    from reput.streaming.ask.known_names import GROUP, add_consumption, known_names  # noqa: PLC0415  not for --help
 
     advice = (
         "the table only names groups that sent messages back; give --store to look in the broker's configuration, too"

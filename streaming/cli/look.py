@@ -109,7 +109,7 @@ def query(
 
     def check_names(config: Any = None) -> None:
         """Raise UnknownNameError if nothing can be found because a name is a typo."""
-        from reput.streaming.ask.relations import BROKER, QUEUE, TOPIC, known_names  # noqa: PLC0415
+        from reput.streaming.ask.known_names import BROKER, QUEUE, TOPIC, known_names  # noqa: PLC0415
 
         known_names(table, config, output=output).check({BROKER: broker, TOPIC: topic, QUEUE: queue_id})
 
@@ -206,7 +206,7 @@ def dump(
     with line:
         found = dump_store(config, request, streams)
     if not found and topic is not None:
-        from reput.streaming.ask.relations import QUEUE, TOPIC, known_names  # noqa: PLC0415
+        from reput.streaming.ask.known_names import QUEUE, TOPIC, known_names  # noqa: PLC0415
 
         known_names(config=config).check({TOPIC: topic, QUEUE: queue_id})
 

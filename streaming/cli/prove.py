@@ -39,20 +39,19 @@ def verify(
 
     from reput.streaming.config.run_options import check_paths_on  # noqa: PLC0415
     from reput.streaming.config.stored_sizes import read_by_files  # noqa: PLC0415
-    from reput.streaming.verify import verify as verify_command  # noqa: PLC0415
-    from reput.streaming.verify import verify as verify_report  # noqa: PLC0415
+    from reput.streaming.verify import verify as command  # noqa: PLC0415
 
     set_up_logging(reporting.log_format)
     config = read_by_files(settings.load(store, output=output, knows_rocksdb=True), output or store)
     check_paths_on(config.spark.master, store=store, output=output, table=table)
     digests = reporting.as_json
-    request = verify_command.VerifyRequest(output or store, table, against, manifest, write_manifest, digests=digests)
+    request = command.VerifyRequest(output or store, table, against, manifest, write_manifest, digests=digests)
     with working(f"comparing {store} with its log"):
-        report = verify_command.verify(config, request)
+        report = command.verify(config, request)
     if reporting.as_json:
-        typer.echo(verify_report.as_json(report))
+        typer.echo(command.as_json(report))
     else:
-        verify_report.print_report(report, Console())
+        command.print_report(report, Console())
     return _DIFFERS if report.differences else 0
 
 

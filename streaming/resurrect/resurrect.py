@@ -33,7 +33,7 @@ from reput.source.record.message_origin import DLQ, NORMAL, RETRY, TRACE, group_
 from reput.source.record.message_properties import PROPERTY_REAL_TOPIC, SCHEDULE_TOPIC
 from reput.source.times import milliseconds_of, utc_text
 from reput.streaming.ask.offsets_at import OffsetAt, offsets_at
-from reput.streaming.ask.relations import consume_queues
+from reput.streaming.ask.store_relations import consume_queues
 from reput.streaming.config.broker import broker_version
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.query.store_lookup import StoreLookup

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from spark.test_tail import run_tail
 
 from reput.sinks.table.consumption import ConsumptionTable
-from reput.streaming.ask.relations import consumer_offsets
+from reput.streaming.ask.store_relations import consumer_offsets
 
 pytestmark = pytest.mark.spark
 

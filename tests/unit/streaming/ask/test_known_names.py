@@ -11,7 +11,7 @@ from support.record_writer import Message
 from unit.streaming.query.test_table_query import make_table
 
 from reput.source.options import nearest
-from reput.streaming.ask.relations import GROUP, KnownNames
+from reput.streaming.ask.known_names import GROUP, KnownNames
 
 START = 1_700_000_000_000
 MESSAGES = [

@@ -11,7 +11,7 @@ from support.command_line import invoke
 
 from reput.sinks.table.columns import FIRST_SEEN, GONE, PROGRESS, RESET_BACK
 from reput.sinks.table.consumption import ConsumptionTable, Move
-from reput.streaming.ask.relations import consumer_offsets
+from reput.streaming.ask.store_relations import consumer_offsets
 
 AT = 1_800_000_000_000
 HOSTILE = 'qu"ote\n'

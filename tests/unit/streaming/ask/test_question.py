@@ -15,7 +15,8 @@ from support.paths import ROOT
 
 from reput.source.errors import OptionError
 from reput.streaming.ask.question import Question, questions
-from reput.streaming.ask.relations import CONSUMPTION, COPIES, EVIDENCE, QUARANTINE, STORE_RELATIONS, empty_relations
+from reput.streaming.ask.relations import CONSUMPTION, COPIES, EVIDENCE, QUARANTINE, empty_relations
+from reput.streaming.ask.store_relations import STORE_RELATIONS
 from reput.streaming.ask.values import literal, statement_of, values_of, with_relations
 from reput.streaming.sql.duckdb_check import check_query
 

@@ -14,7 +14,8 @@ from support.record_writer import Message, write_store
 
 from reput.source.errors import OptionError, StoreError
 from reput.streaming.ask.question import questions
-from reput.streaming.ask.relations import STORE_RELATIONS, broker_of, relations_of
+from reput.streaming.ask.relations import broker_of, relations_of
+from reput.streaming.ask.store_relations import STORE_RELATIONS
 from reput.streaming.config.pipeline import PipelineConfig, load_config
 
 OP = "RMQ_SYS_TRANS_OP_HALF_TOPIC"

@@ -18,7 +18,7 @@ from reput.sinks.files.config_manager import open_rocksdb
 from reput.sinks.queue import rocksdb_queue
 from reput.sinks.queue.lookup import ConsumeQueueLookup, RocksDBQueueLookup
 from reput.sinks.queue.rocksdb_queue import RocksDBQueues
-from reput.streaming.ask.relations import consume_queues, half_ops
+from reput.streaming.ask.store_relations import consume_queues, half_ops
 from reput.streaming.config.pipeline import PipelineConfig, load_config
 from reput.streaming.query.store_lookup import messages_of
 
