@@ -415,7 +415,7 @@ class Predicted(NamedTuple):
 
 
 def predicted(request: RestoreRequest, made: Restored, load: Load, broker_conf: Path | None) -> Predicted:
-    """Ask `reput doctor` about a restored store, which was proved; what doctor cannot predict is told in its words."""
+    """Ask `reput doctor` about a restored store, which was proved. If doctor cannot predict, its words say why."""
     try:
         config = load(request.target, Backup(request.source).point(made.point))
         found = examine(config, broker_conf, [broker_version(config.broker.version, config.store)])
