@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -121,7 +121,12 @@ class Backup:
 
     def first_with(self, offset: int) -> int | None:
         """The number of the first restore point whose log reaches `offset`; None without one."""
-        return next((number for number in self.numbers() if self.point(number).end >= offset), None)
+        numbers = self.numbers()
+        at = bisect_left(numbers, offset, key=lambda number: self.point(number).end)
+        if at < len(numbers) and self.point(numbers[at]).end >= offset:
+            return numbers[at]
+        # A log that was cut has restore points that end earlier than the ones before.
+        return next((number for number in numbers if self.point(number).end >= offset), None)
 
     def read_part(self, part: StoredPart, begin: int | None = None, end: int | None = None) -> Iterator[memoryview]:
         """Yield the bytes `[begin, end)` of the log, which are in `part`; by default all of it; raises StoreError."""

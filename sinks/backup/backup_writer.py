@@ -57,14 +57,16 @@ class BackupWriter:
     def __init__(
         self,
         backup: Backup,
-        log: LogReader,
+        open_log: Callable[[], LogReader],
         store: Path,
         settings: Mapping[str, Any],
         *,
         block_bytes: int = BLOCK_BYTES,
         now_ms: Callable[[], int] = _now_ms,
     ) -> None:
-        """`settings` are those of the restore points; `now_ms` is the time of day.
+        """`open_log` gives a reader of the log that goes on behind damage; `settings` are those of the restore points.
+
+        `now_ms` is the time of day.
 
         Raises
         ------
@@ -72,7 +74,9 @@ class BackupWriter:
             The newest restore point cannot be read.
         """
         self._backup = backup
-        self._log = log
+        self._open_log = open_log
+        #: The reader of the log.
+        self.log = open_log()
         self._store = store
         self._settings = dict(settings)
         self._block_bytes = block_bytes
@@ -96,24 +100,31 @@ class BackupWriter:
         UnexplainedError
             The backup is of another store.
         """
+        was_cut = False
         for left in range(_STEPS_TRIED - 1, -1, -1):
             try:
-                return self._step()
+                return self._step(was_cut=was_cut)
             except DataLossError:
                 if not left:
                     raise
-                self._log.look_anew()  # what is left of the log, again
+            except CommitLogRewoundError as error:
+                if was_cut:
+                    raise
+                _log.warning("%s: the backup continues with the log as it is now", error.cause)
+                was_cut = True
+                self._put.clear()
+            self.log = self._open_log()  # one that knows nothing of how the log was
         raise AssertionError
 
-    def _step(self) -> RestorePoint | None:
+    def _step(self, *, was_cut: bool) -> RestorePoint | None:
         created = self._now_ms()
         contents = dict(self._config())
         databases = dict(self._databases())
-        end = self._log.settled_end(self._log.queue().min_offset)
-        queue = self._log.queue()
+        end = self.log.settled_end(self.log.queue().min_offset)
+        queue = self.log.queue()
         begin = queue.min_offset
         config = (*_files_with(contents), *(file for files in databases.values() for file in files))
-        parts = tuple(self._parts(queue, self._still_true(queue, end), queue.rows(begin, end)))
+        parts = tuple(self._parts(queue, self._still_true(queue, end, was_cut=was_cut), queue.rows(begin, end)))
         known = self.last
         point = RestorePoint(
             1 if known is None else known.number + 1,
@@ -124,7 +135,7 @@ class BackupWriter:
             queue.mapped_file_size,
             begin,
             end,
-            self._log.last_record_before(end) if end > begin else None,
+            self.log.last_record_before(end) if end > begin else None,
             config,
             parts,
         )
@@ -185,21 +196,23 @@ class BackupWriter:
 
     # --- the log --------------------------------------------------------------------------------------------------
 
-    def _still_true(self, queue: MappedFileQueue, end: int) -> list[StoredPart]:
-        """The parts of the last restore point that the log still has.
+    def _still_true(self, queue: MappedFileQueue, end: int, *, was_cut: bool) -> list[StoredPart]:
+        """The parts of the last restore point that the log still has, of which each is compared if it `was_cut`.
 
         A broker that was stopped uncleanly may have cut its log and written other records there.
+
+        Raises
+        ------
+        CommitLogRewoundError
+            The log does not have the last record of the last restore point any more.
+        UnexplainedError
+            The log that was cut has nothing of the last restore point.
         """
         known = self.last
         if known is None or not known.parts:
             return []
         parts = [part for part in known.parts if part.begin >= queue.min_offset]
-        try:
-            if known.last_record is not None:
-                self._log.check_last_record(known.last_record, known.begin, is_idle=end == known.end)
-        except CommitLogRewoundError as error:
-            _log.warning("%s: the backup continues with the log as it is now", error.cause)
-            self._put.clear()
+        if was_cut:
             while parts and not self._is_equal(queue, parts[-1], end):
                 parts.pop()
             if not parts:
@@ -207,7 +220,9 @@ class BackupWriter:
                     f"{self._store} has nothing of the log that {self._backup.location} has: it is another store",
                     advice="give another --to",
                     file=self._backup.location,
-                ) from error
+                )
+        elif known.last_record is not None:
+            self.log.check_last_record(known.last_record, known.begin, is_idle=end == known.end)
         return parts
 
     def _is_equal(self, queue: MappedFileQueue, part: StoredPart, end: int) -> bool:

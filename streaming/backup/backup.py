@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -24,6 +25,7 @@ from reput.source.errors import OptionError, StoreError, StoreLockedError
 from reput.source.log.log_reader import LogReader, record_at
 from reput.source.options import SourceOptions, values_of
 from reput.source.printable import counted, printable_json
+from reput.source.record.damage import QUARANTINE, STOP
 from reput.source.times import time_text
 from reput.streaming.config.made_for import made_for
 from reput.streaming.config.pipeline import PipelineConfig
@@ -41,6 +43,12 @@ def settings_of(config: PipelineConfig) -> dict[str, Any]:
     delays = " ".join(f"{delay // 1000}s" for delay in values_of(config.source)[_DELAYS])
     made = made_for(config, config.store, queues=True, index=True)
     return {**made, _DELAYS: delays, IN_ROCKSDB: config.makes_rocksdb}
+
+
+def log_of(config: PipelineConfig) -> LogReader:
+    """A reader of the log that goes on behind damaged records: they are backed up as they are."""
+    damage = QUARANTINE if config.source.on_damage == STOP else config.source.on_damage
+    return LogReader(SourceOptions.parse(config.source_options(onDamage=damage)))
 
 
 @dataclass(frozen=True)
@@ -69,7 +77,6 @@ class BackupRun:
         self._backup = Backup(target)
         self._retention = retention
         self._block_bytes = block_bytes
-        self._log = LogReader(SourceOptions.parse(config.source_options()))
         self._lock: StoreLock | None = None
         self._writer: BackupWriter | None = None
 
@@ -102,9 +109,8 @@ class BackupRun:
             self._lock.check_in_place()
         writer, self._writer = self._writer, None
         if writer is None:
-            writer = BackupWriter(
-                self._backup, self._log, self._config.store, settings_of(self._config), block_bytes=self._block_bytes
-            )
+            settings, open_log = settings_of(self._config), partial(log_of, self._config)
+            writer = BackupWriter(self._backup, open_log, self._config.store, settings, block_bytes=self._block_bytes)
             self.last = writer.last
         point = writer.step()
         self.last, self._writer = writer.last, writer
@@ -112,8 +118,9 @@ class BackupRun:
 
     def unprotected(self) -> Unprotected:
         """Return what the backup does not have yet; the errors are those of ``LogReader.end``."""
-        begin = self._log.queue().min_offset if self.last is None else self.last.end
-        return unprotected(self._log, self.last, self._log.end(begin))
+        log = log_of(self._config) if self._writer is None else self._writer.log
+        begin = log.queue().min_offset if self.last is None else self.last.end
+        return unprotected(log, self.last, log.end(begin))
 
     def expire(self) -> list[int]:
         """Remove what need not stay; returns the numbers of the restore points."""
@@ -193,7 +200,7 @@ class BackupStatus:
 def status_of(config: PipelineConfig, source: TableLocation) -> BackupStatus:
     """Compare a backup with its store; the errors are those of ``Backup.last_point`` and of ``LogReader``."""
     point = Backup(source).last_point()
-    log = LogReader(SourceOptions.parse(config.source_options()))
+    log = log_of(config)
     return BackupStatus(point, unprotected(log, point, log.settled_end(log.queue().min_offset)))
 
 

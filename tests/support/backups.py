@@ -15,9 +15,7 @@ from reput.sinks.backup.backup_store import Backup
 from reput.sinks.backup.backup_writer import BackupWriter
 from reput.sinks.backup.restore_point import RestorePoint
 from reput.sinks.table.location import TableLocation
-from reput.source.log.log_reader import LogReader
-from reput.source.options import SourceOptions
-from reput.streaming.backup.backup import settings_of
+from reput.streaming.backup.backup import log_of, settings_of
 from reput.streaming.backup.restore import Restored, RestoreRequest, restore, settings_at
 from reput.streaming.config.pipeline import PipelineConfig, load_config
 
@@ -77,9 +75,13 @@ class GrowingStore:
     def writer(self) -> BackupWriter:
         """A writer that knows what the backup has."""
         config = self.config()
-        log = LogReader(SourceOptions.parse(config.source_options()))
         return BackupWriter(
-            self.backup, log, self.store, settings_of(config), block_bytes=BLOCK, now_ms=lambda: self.now_ms
+            self.backup,
+            lambda: log_of(config),
+            self.store,
+            settings_of(config),
+            block_bytes=BLOCK,
+            now_ms=lambda: self.now_ms,
         )
 
     def step(self) -> RestorePoint | None:

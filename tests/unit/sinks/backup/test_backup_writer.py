@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.backups import BLOCK, SEGMENT, GrowingStore
+from support.logs import put_bytes
 
 from reput.sinks.backup.restore_point import RestorePoint
 from reput.source.errors import OutputError, StoreError, UnexplainedError
@@ -85,31 +86,49 @@ def test_segments_that_expire(growing: GrowingStore) -> None:
     assert backed_up(growing, first) == log
 
 
-def cut(growing: GrowingStore, at: int) -> None:
-    """The log is cut, as after an unclean stop, and written on."""
+def cut(growing: GrowingStore, at: int, *, clears: bool) -> None:
+    """The log is cut, as after an unclean stop, and written on; a broker clears nothing, a disk may."""
     path = growing.store / "commitlog" / f"{at - at % SEGMENT:020d}"
-    data = path.read_bytes()
-    path.write_bytes(data[: at % SEGMENT].ljust(SEGMENT, b"\0"))
+    if clears:
+        path.write_bytes(path.read_bytes()[: at % SEGMENT].ljust(SEGMENT, b"\0"))
     growing.log._write_offset = at
 
 
-def test_a_log_that_was_cut(growing: GrowingStore, caplog: pytest.LogCaptureFixture) -> None:
-    """Later restore points have the log as it is now, earlier ones as it was."""
+# A reader that has just followed the records looks again in a second, if the last one stands where it was.
+@pytest.mark.parametrize("clears", [False, True])
+@pytest.mark.parametrize(("goes_on", "more"), [(False, 1), (False, 9), (True, 9)])
+def test_a_log_that_was_cut(
+    growing: GrowingStore, clears: bool, goes_on: bool, more: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Later restore points have the log as it is now, earlier ones as it was; in the same process or another one."""
     records = list(growing.append(100))
-    first = growing.step()
+    writer = growing.writer()
+    first = writer.step()
     assert first is not None
     log = growing.bytes_of_log(0, first.end)
-    cut(growing, records[-2].physical_offset)
+    cut(growing, records[-4].physical_offset, clears=clears)
     growing.messages[growing.count] = growing.messages[2]
-    growing.append(9)
+    growing.append(more)
     with caplog.at_level(logging.WARNING):
-        second = growing.step()
+        second = (writer if goes_on else growing.writer()).step()
     assert "the backup continues with the log as it is now" in caplog.text
     assert second is not None
+    assert second.end == growing.log.max_offset
     assert backed_up(growing, second) == growing.bytes_of_log(0, second.end) != log
     assert backed_up(growing, first) == log
     assert set(first.parts[:4]) <= set(second.parts), "what both have is not written again"
     assert growing.backup.verify().faults == []
+
+
+def test_damage_in_the_last_segment(growing: GrowingStore) -> None:
+    """The log behind it is backed up, too, and the damage as it is."""
+    records = growing.append(5)
+    path = growing.store / "commitlog" / f"{0:020d}"
+    put_bytes(path, records[2].physical_offset + 4, b"\1\2\3\4")
+    point = growing.step()
+    assert point is not None
+    assert point.end == growing.log.max_offset
+    assert backed_up(growing, point) == growing.bytes_of_log(0, point.end)
 
 
 def test_another_store_is_refused(growing: GrowingStore, tmp_path: Path) -> None:
