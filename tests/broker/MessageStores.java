@@ -39,7 +39,7 @@ final class MessageStores {
     }
 
     /** The setting {@code storeType}, which 4.9.3 does not have. */
-    private static Object storeType(MessageStoreConfig config) throws Exception {
+    static Object storeType(MessageStoreConfig config) throws Exception {
         try {
             return MessageStoreConfig.class.getMethod("getStoreType").invoke(config);
         } catch (NoSuchMethodException e) {

@@ -1,4 +1,5 @@
 import java.lang.reflect.Field;
+import java.lang.reflect.Method;
 import java.nio.ByteBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -13,6 +14,7 @@ import java.util.stream.Collectors;
 import java.util.stream.Stream;
 import org.apache.rocketmq.common.MixAll;
 import org.apache.rocketmq.common.ServiceThread;
+import org.apache.rocketmq.common.sysflag.MessageSysFlag;
 import org.apache.rocketmq.store.CommitLogDispatcher;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.GetMessageResult;
@@ -86,6 +88,9 @@ public final class Recovery {
         for (int waited = 0; started && store.dispatchBehindBytes() > 0 && waited < startMs; waited += POLL_MS) {
             Thread.sleep(POLL_MS);
         }
+        if (started && "defaultRocksDB".equals(MessageStores.storeType(config))) {
+            awaitQueues(store, dispatched.queuedTo, startMs);
+        }
         String plan = settings.getProperty("plan", "");
         List<Object> served = started && !plan.isEmpty() ? served(store, Path.of(plan)) : List.of();
         Map<String, Object> facts = Json.object(
@@ -109,6 +114,15 @@ public final class Recovery {
             stopReput(store);
         }
         return facts;
+    }
+
+    /** Waits until RocksDB has the entries up to an offset: they are put after their dispatch. */
+    private static void awaitQueues(DefaultMessageStore store, long end, int startMs) throws Exception {
+        Object queues = DefaultMessageStore.class.getMethod("getQueueStore").invoke(store);
+        Method reached = queues.getClass().getMethod("getMaxPhyOffsetInConsumeQueue");
+        for (int waited = 0; (long) reached.invoke(queues) < end && waited < startMs; waited += POLL_MS) {
+            Thread.sleep(POLL_MS);
+        }
     }
 
     private static Properties settings(Path file) throws Exception {
@@ -192,6 +206,7 @@ public final class Recovery {
         private volatile long count;
         private volatile long first = -1;
         private volatile long last = -1;
+        private volatile long queuedTo;
         private volatile String failure;
 
         @Override
@@ -200,6 +215,10 @@ public final class Recovery {
                 first = request.getCommitLogOffset();
             }
             last = request.getCommitLogOffset();
+            int type = MessageSysFlag.getTransactionValue(request.getSysFlag());
+            if (type == MessageSysFlag.TRANSACTION_NOT_TYPE || type == MessageSysFlag.TRANSACTION_COMMIT_TYPE) {
+                queuedTo = last + request.getMsgSize();
+            }
         }
     }
 }
