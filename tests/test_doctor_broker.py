@@ -50,7 +50,7 @@ from reput.streaming.config.broker import read_topics
 from reput.streaming.config.pipeline import PipelineConfig, load_config
 from reput.streaming.doctor.doctor import examine
 from reput.streaming.doctor.predict import predict
-from reput.streaming.doctor.prediction import Part, Prediction, Recovery, start_settings
+from reput.streaming.doctor.prediction import Prediction, Recovery, start_settings
 
 pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("waits_are_skipped")]
 
@@ -455,15 +455,16 @@ CHANGED_STORES = (*STORES, "v4-killed-rebuilt")
 def test_a_setting_that_is_tried(
     name: str, version: str, is_asked: bool, homes: Homes, judge: GetStore, proof: Proof, tmp_path: Path
 ) -> None:
-    """What doctor says of a changed setting happens; where it says that no file is changed, the old settings go on."""
+    """What doctor says of a changed setting happens; where it says that there is a way back, the old settings go it."""
     cases, ago = [], []
     for change in CHANGES:
         title = "+".join(f"{key}{value}" for key, value in change.items()).replace("/", "%")
         home = copy(homes(name), tmp_path / title)
         cases.append(changed_case(home, f"{name} {title}", version, change))
-        if cases[-1].prediction.obstacle is not None:
+        if cases[-1].prediction.leaves_a_way_back:
             ago.append(case(home, f"{name} {title}, before", version, []))
-            assert cases[-1].prediction.obstacle.part is Part.SETTINGS
+        if cases[-1].prediction.obstacle is not None:
+            unchanged = home
             before = {file: (home / "store" / file).read_bytes() for file in files_of(home)}
     proof("G13 changes of a setting foretold", len(cases))
     plan = Plan.of(homes(name), javaproperties.loads((homes(name) / "broker.conf").read_text()))
@@ -472,8 +473,50 @@ def test_a_setting_that_is_tried(
     happened = compare(cases, judge(version), tmp_path / "changed", lines)
     served = [(started, found) for started, found, each in zip(cases, happened, asked, strict=True) if each]
     assert [wrong for started, found in served if (wrong := wrongly_served(started, found, plan))] == []
-    assert before == {file: (ago[-1].store / file).read_bytes() for file in files_of(ago[-1].home)}
-    compare(ago, judge(version), tmp_path / "before")
+    assert before == {file: (unchanged / "store" / file).read_bytes() for file in files_of(unchanged)}
+    go_back(ago, judge(version), tmp_path / "before")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("there", "back"),
+    [
+        ("5.5.1", "5.5.0"),
+        ("5.5.1", "4.9.3"),
+        ("5.5.0", "4.9.3"),
+        ("5.5.0", "5.3.2"),
+        ("5.4.0", "5.1.3"),
+        ("4.9.3", "5.5.1"),
+    ],
+)
+def test_a_release_there_and_back(
+    there: str, back: str, homes: Homes, judge: GetStore, proof: Proof, tmp_path: Path
+) -> None:
+    """Where a start of one release leaves a way back, the other one then takes the store as it would have before."""
+    cases, ago = [], []
+    for name in CHANGED_STORES:
+        home = copy(homes(name), tmp_path / name)
+        cases.append(case(home, f"{name} to {there}", there, []))
+        before = case(home, f"{name} back to {back}", back, [])
+        # What the other release would have lost anyway depends on whether this one was stopped cleanly.
+        if cases[-1].prediction.leaves_a_way_back and before.prediction.is_harmless:
+            ago.append(before)
+    proof("G13 ways back foretold", len(ago))
+    compare(cases, judge(there), tmp_path / "there")
+    go_back(ago, judge(back), tmp_path / "back")
+
+
+def go_back(ago: Sequence[Case], judge: Release, work: Path) -> None:
+    """Start stores that were foretold before another start, after it: log and queues end as foretold then."""
+    assert ago
+    happened = start_stores(judge, [(each.store, settings_of(each)) for each in ago], work / "java")
+    for each, found in zip(ago, happened, strict=True):
+        queues = [queue for queue in each.prediction.queues if queue.max_offset]
+        ends = {f"{queue.topic}-{queue.queue_id}": queue.max_offset for queue in queues}
+        ends_now = {name: end for name, end in found.facts["queues"].items() if end}
+        print(f"{judge.version} {each.name}: {verdict(each.prediction)}")
+        assert (found.facts["started"], found.facts["max_offset"]) == (True, each.prediction.log_end), each.name
+        assert only_different(ends, ends_now) == ({}, {}), each.name
 
 
 @pytest.mark.parametrize(

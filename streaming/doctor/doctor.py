@@ -40,7 +40,6 @@ from reput.streaming.doctor.prediction import (
     RELEASES,
     V5,
     LogCut,
-    Part,
     Prediction,
     Recovery,
     start_settings,
@@ -73,6 +72,8 @@ class Examination:
         What to do about them, in words.
     forgotten
         A ``broker.conf`` of the store that was not given, though it has other settings.
+    is_tried
+        Settings are tried that the broker does not have now.
     holder
         Who runs on the store now; the predictions are for the next start. None for nobody.
     """
@@ -83,6 +84,7 @@ class Examination:
     way_out: str = ""
     forgotten: ForgottenConf | None = None
     holder: str | None = None
+    is_tried: bool = False
 
     @property
     def is_harmless(self) -> bool:
@@ -162,7 +164,8 @@ def examine(config: PipelineConfig, broker_conf: Path | None, versions: Sequence
             trusting = predict(config.store, config.commit_log, settings, is_abnormal=False)
         moves = partial(moving, config, settings)
         found.append(Diagnosis(prediction, advise(prediction, config, broker_conf, trusting, moves, in_doubt)))
-    return Examination(tuple(found), tuple(misfits), taken, advice, left_out, lock_holder(config.store))
+    holder, is_tried = lock_holder(config.store), bool(config.changes)
+    return Examination(tuple(found), tuple(misfits), taken, advice, left_out, holder, is_tried)
 
 
 def _has_more_room(found: Misfit) -> bool:
@@ -184,7 +187,11 @@ def _that_know_the_queues(config: PipelineConfig, versions: Sequence[Version]) -
 
 
 _SHOWN = 5
-_COLUMNS = ("release", "starts", "lost", "no entry", "no key", "deleted", "dispatched", "recovery reads")
+_WAY_BACK = (
+    "  way back  no file of log, queues and index is cut or deleted: as long as no message comes, a start with the "
+    "settings of before takes it as it is now"
+)
+_COLUMNS = ("release", "starts", "lost", "no entry", "no key", "deleted", "dispatched", "way back", "recovery reads")
 
 
 def as_table(examined: Examination) -> str:
@@ -196,7 +203,8 @@ def as_table(examined: Examination) -> str:
             no_entry = sum(queue.missing for queue in found.short_queues) + found.missing_entries
             no_key = "misread" if found.misread_index else str(found.index_missing)
             numbers = found.lost.count, no_entry, no_key, len(found.removed), found.dispatched
-            rows.append((found.release, "yes", *map(str, numbers), f"{found.recovered_bytes} bytes"))
+            way_back = "yes" if found.leaves_a_way_back else "-"
+            rows.append((found.release, "yes", *map(str, numbers), way_back, f"{found.recovered_bytes} bytes"))
         else:
             rows.append((found.release, "no", *["-"] * (len(_COLUMNS) - 2)))
     widths = [max(len(row[number]) for row in rows) for number in range(len(_COLUMNS))]
@@ -247,6 +255,8 @@ def as_text(store: Path, examined: Examination) -> str:
     for each in examined.diagnoses:
         facts = [line.replace(f"{store}/", "") for line in _fact_lines(each.prediction)]
         lines += [*facts, *_advice_lines(each)]
+        if examined.is_tried and each.prediction.leaves_a_way_back:
+            lines.append(_WAY_BACK)
     return "\n".join(map(printable, lines))
 
 
@@ -286,8 +296,6 @@ def _value(value: object) -> object:
 
 def _fact_lines(prediction: Prediction) -> Iterator[str]:
     yield verdict(prediction)
-    if prediction.obstacle is not None and prediction.obstacle.part is Part.SETTINGS:
-        yield "  files     none of log, queues and index is changed: with the settings of before, it starts as ever"
     why = "there is an abort file" if prediction.recovery is Recovery.ABNORMAL else "there is no abort file"
     begins = f", from {prediction.recovers_from}" if prediction.recovers_from else ""
     yield f"  recovery  {prediction.recovery.value} ({why}){begins}"

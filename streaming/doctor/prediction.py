@@ -234,6 +234,12 @@ class Prediction:
         return (*segments, *self.removed_queue_files, *self.removed_index_files)
 
     @property
+    def leaves_a_way_back(self) -> bool:
+        """Whether the store is as it was after such a start, as long as no message came."""
+        is_unchanged = self.obstacle is not None and self.obstacle.part is Part.SETTINGS
+        return is_unchanged or (self.is_harmless and not self.removed)
+
+    @property
     def is_harmless(self) -> bool:
         """Whether it starts and nothing is lost, in log, queues or index."""
         is_lossless = not (self.lost.count or self.short_queues or self.index_missing or self.index_is_ahead)

@@ -108,7 +108,7 @@ def test_a_setting_is_tried(change: str, code: int, told: str, home: Path) -> No
     done = doctor(home, "--broker-conf", conf, "--release", "5.5.1", "--set", change)
     assert (done.exit_code, told in done.stdout) == (code, True)
     assert "what to do" not in done.stdout
-    assert ("none of log, queues and index is changed" in done.stdout) == ("does not start" in told)
+    assert ("  way back  " in done.stdout) == ("does not start" in told or code == 0)
     assert files_below(home) == before
 
 
