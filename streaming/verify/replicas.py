@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from reput.sinks.findings import Difference
 from reput.source.errors import StoreError
@@ -30,19 +30,39 @@ _READ_BYTES = 1 << 20
 _Queue = tuple[str, int]
 
 
-@dataclass(frozen=True)
-class _Identity:
-    """What is the same of a message in two logs, wherever they have it."""
+class _Held(NamedTuple):
+    """A message of a log without its body."""
 
     topic: str
     queue_id: int
-    key: str
+    uniq_key: str | None
     born_timestamp: int
     body_crc: int
+    queue_offset: int
+    physical_offset: int
 
     @classmethod
-    def of(cls, message: Message) -> _Identity:
-        return cls(message.topic, message.queue_id, message.uniq_key or "", message.born_timestamp, message.body_crc)
+    def of(cls, message: Message) -> _Held:
+        return cls(*(getattr(message, name) for name in cls._fields))
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What is the same of the message in another log, wherever that has it."""
+        return self[:5]
+
+    @property
+    def place(self) -> tuple[str, int, int]:
+        """Its queue, and its place there."""
+        return self.topic, self.queue_id, self.queue_offset
+
+    @property
+    def name(self) -> str:
+        """Its unique key, or where it is if it has none."""
+        return self.uniq_key or str(self.physical_offset)
+
+    def __str__(self) -> str:
+        key = f" with unique key {shown(self.uniq_key)}" if self.uniq_key else ""
+        return f"{shown(self.topic)}-{self.queue_id}, queue offset {self.queue_offset}{key}"
 
 
 class Replica:
@@ -57,13 +77,13 @@ class Replica:
         self.epochs = ended(load_epochs(store), self.end)
         self._config = config
 
-    def messages(self, start: int) -> Iterator[Message]:
+    def messages(self, start: int) -> Iterator[_Held]:
         """The messages from physical offset `start` on, where a record begins."""
         for file in self.log.queue().files:
             begin, end = max(start, file.file_from_offset), min(self.end, file.end)
             if begin < end:
                 for window in read_windows(file, begin, end, self.log.decode_options):
-                    yield from window.columns.messages()
+                    yield from map(_Held.of, window.columns.messages())
 
     @cached_property
     def consumer_offsets(self) -> dict[tuple[str, str], dict[int, int]]:
@@ -169,25 +189,25 @@ def _listed(epochs: list[Epoch]) -> str:
 # --- what it costs ----------------------------------------------------------------------------------------------------
 
 
-def _compare_tails(tails: dict[str, list[Message]], section: StoreSection) -> None:
+def _compare_tails(tails: dict[str, list[_Held]], section: StoreSection) -> None:
     """Name places of queues where each log has another message, then the messages that one log alone has."""
-    known = {side: {_Identity.of(each) for each in messages} for side, messages in tails.items()}
+    known = {side: {each.identity for each in messages} for side, messages in tails.items()}
     alone = {
-        side: [message for message in tails[side] if _Identity.of(message) not in known[other]]
+        side: [message for message in tails[side] if message.identity not in known[other]]
         for side, other in (("here", "there"), ("there", "here"))
     }
-    there = {_place(message): message for message in alone["there"]}
+    there = {message.place: message for message in alone["there"]}
     for message in alone["here"]:
-        another = there.get(_place(message))
+        another = there.get(message.place)
         if another is not None:
             section.findings.differ(
                 Difference(
                     "queue_offset_shared",
-                    f"{_words(message)} here, is another message there",
+                    f"{message} here, is another message there",
                     queue_offset=message.queue_offset,
                     physical_offset=message.physical_offset,
-                    expected=_name(message),
-                    found=_name(another),
+                    expected=message.name,
+                    found=another.name,
                 )
             )
     for side, messages in alone.items():
@@ -195,28 +215,15 @@ def _compare_tails(tails: dict[str, list[Message]], section: StoreSection) -> No
             section.findings.differ(
                 Difference(
                     f"message_only_{side}",
-                    f"only {side}: {_words(message)}, lost if the other one leads",
+                    f"only {side}: {message}, lost if the other one leads",
                     queue_offset=message.queue_offset,
                     physical_offset=message.physical_offset,
                 )
             )
 
 
-def _place(message: Message) -> tuple[str, int, int]:
-    return message.topic, message.queue_id, message.queue_offset
-
-
-def _name(message: Message) -> str:
-    return message.uniq_key or str(message.physical_offset)
-
-
-def _words(message: Message) -> str:
-    key = f" with unique key {shown(message.uniq_key)}" if message.uniq_key else ""
-    return f"{shown(message.topic)}-{message.queue_id}, queue offset {message.queue_offset}{key}"
-
-
 def _compare_consumers(
-    lost: list[Message], kept: list[Message], replicas: tuple[Replica, Replica], leads: Replica, section: StoreSection
+    lost: list[_Held], kept: list[_Held], replicas: tuple[Replica, Replica], leads: Replica, section: StoreSection
 ) -> None:
     """Name consumer offsets that lie after the end of a queue once the log with `lost` is cut and `leads` is copied."""
     ends: dict[_Queue, int] = {}

@@ -35,6 +35,7 @@ ROWS = "unit/source/rows/test_message_rows.py"
 COLUMNS = "unit/source/rows/test_message_columns.py"
 BY_TASKS = "unit/sinks/index/test_index.py::test_keys_put_by_tasks_equal_those_put_by_the_sink"
 
+CONVERT = "unit/streaming/convert/test_convert.py"
 OWN_FILES = "unit/sinks/files/test_own_files.py"
 
 MUTANTS = (
@@ -1788,5 +1789,56 @@ MUTANTS = (
         "        if moves and self._run is not None:\n",
         "        if False:\n",
         "unit/streaming/tail/test_consumption.py::test_each_move_is_a_row_with_the_times_between_which_it_came",
+    ),
+    # --- a DLedger store in a plain one, and replicas
+    _mutant(
+        "a message that was sent back names where its first one was in the old log",
+        "source/record/moved_record.py",
+        "            record[at : at + len(found[1])] = str(message_id).encode()\n",
+        "            pass\n",
+        f"{CONVERT}::test_the_log_of_a_plain_broker",
+    ),
+    _mutant(
+        "another broker's message id is taken for one of this log",
+        "streaming/convert/convert.py",
+        "isinstance(there, Message) and MessageId.of(there) == message_id",
+        "isinstance(there, Message)",
+        f"{CONVERT}::test_the_log_of_a_plain_broker",
+    ),
+    _mutant(
+        "the checksum of a record's properties stays that of its old place",
+        "source/record/moved_record.py",
+        "    if crc_at >= properties and",
+        "    if False and",
+        f"{CONVERT}::test_the_log_of_a_plain_broker",
+    ),
+    _mutant(
+        "a segment of the new log is filled to its last byte",
+        "sinks/commit_log.py",
+        "        if size + BLANK_SIZE > left:\n",
+        "        if size > left:\n",
+        f"{CONVERT}::test_the_log_of_a_plain_broker",
+    ),
+    _mutant(
+        "a conversion that was stopped just before its swap is refused by the next",
+        "streaming/convert/convert.py",
+        "({ABORT} if abort_left_by(self._output) is LeftBy.REPUT else set())",
+        "set()",
+        "faults/test_convert_crashes.py",
+        marks="slow",
+    ),
+    _mutant(
+        "a queue of the other log that goes on hides no consumer's offset",
+        "streaming/verify/replicas.py",
+        "ends[queue] = max(ends[queue], message.queue_offset + 1)",
+        "pass",
+        "unit/streaming/verify/test_replicas.py::test_both_went_on",
+    ),
+    _mutant(
+        "the last epoch has no end, so that a shorter log counts as whole",
+        "source/log/epoch_file.py",
+        "        last = [replace(last[0], end=log_end)]\n",
+        "        pass\n",
+        "unit/source/log/test_epoch_file.py",
     ),
 )
