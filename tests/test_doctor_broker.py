@@ -561,6 +561,21 @@ def test_a_switched_store_type(
     assert not wrong
 
 
+@pytest.mark.parametrize("version", [pytest.param("4.9.3", marks=pytest.mark.slow), "5.5.0", "5.5.1"])
+def test_dledger_switched_off(version: str, homes: Homes, check: Check, tmp_path: Path) -> None:
+    """The broker finds no log, and deletes the files of all queues."""
+    cases = []
+    for has_abort in (False, True):
+        home = copy(homes("v4-dledger"), tmp_path / f"abort-{has_abort}")
+        (home / "store" / "abort").unlink(missing_ok=True)
+        if has_abort:
+            (home / "store" / "abort").touch()
+        cases.append(changed_case(home, home.name, version, {"enableDLegerCommitLog": "false"}))
+        assert cases[-1].prediction.has_lost_its_log
+        assert len(cases[-1].prediction.removed_queue_files) > 0
+    check(version, cases)
+
+
 def wrong_queues(started: Case, happened: Happened, plan: Plan) -> list[str]:
     """The queues that serve another number of messages than they are foretold to have, or others than the log's."""
     entries = {(queue.topic, queue.queue_id): queue.entries for queue in started.prediction.queues}

@@ -62,6 +62,8 @@ _log = logging.getLogger(__name__)
 #: Where an option was stated.
 COMMAND_LINE = "the command line"
 
+_DLEDGER = "enableDLegerCommitLog"
+
 # The ranges of a wave: each is a task of its own.
 _RANGES_MAX = 10_000
 #: The ranges of a whole log, of which each leaves a result: 25 TB of the usual size.
@@ -189,8 +191,9 @@ def load_config(
         if why_none and (folder is None or broker.without_queue_files()):
             folder = folder or (rocksdb_queues(store) or store / CONSUME_QUEUE).name
             settings = replace(settings, queue=replace(settings.queue, consume_queue_enable=False))
-    is_stated = "enableDLegerCommitLog" in stated or broker_conf is not None
-    config = _with_log(store, broker, settings, is_stated=is_stated)
+    is_stated = _DLEDGER in stated or broker_conf is not None
+    is_tried = _DLEDGER in changes
+    config = _with_log(store, broker, settings, is_stated=is_stated, is_tried=is_tried)
     for note in broker.notes:
         _log.warning("%s", note)
     origins = dict.fromkeys(recorded, "what the output was made with") | {name: where(name) for name in stated}
@@ -282,15 +285,17 @@ def _config_manager_version(broker: BrokerConf) -> str:
     return CONFIG_MANAGER_V2 if is_v2 else CONFIG_MANAGER_V1
 
 
-def _with_log(store: Path, broker: BrokerConf, settings: Settings, *, is_stated: bool) -> PipelineConfig:
-    """Add the directories of the log to the configuration; `is_stated` as in ``check_no_dledger``."""
+def _with_log(
+    store: Path, broker: BrokerConf, settings: Settings, *, is_stated: bool, is_tried: bool
+) -> PipelineConfig:
+    """Add the directories of the log; `is_stated` as in ``check_no_dledger``, which is not asked for what is tried."""
     texts = broker.texts(*PATHS)
     commit_log = commit_log_paths(store, texts, broker.path.parent if broker.path else store)
     log_directories = commit_log
     if settings.source.enable_dledger_commit_log:
         log_directories = (*commit_log, dledger_directory(store, texts))
         commit_log = with_dledger(commit_log, store, texts)
-    else:
+    elif not is_tried:
         check_no_dledger(commit_log, store, is_stated=is_stated)
     groups = {name: getattr(settings, name) for name in GROUPS}
     return PipelineConfig(**groups, store=store, commit_log=commit_log, log_directories=log_directories)

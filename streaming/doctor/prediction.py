@@ -253,7 +253,7 @@ V5: Version = (5, 5, 0)
 KNOWN_CHANGES = (
     *("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "mapperFileSizeBatchConsumeQueue"),
     *("maxHashSlotNum", "maxIndexNum", "messageIndexEnable", "messageIndexSafe"),
-    *("enableMultiDispatch", "enableLmq", "longPollingEnable", "storeType"),
+    *("enableMultiDispatch", "enableLmq", "longPollingEnable", "storeType", "enableDLegerCommitLog"),
     *("checkCRCOnRecover", "forceVerifyPropCRC", "commitLogRecoverMaxNum", "recheckReputOffsetFromCq"),
 )
 #: The releases that are asked about where none is named.
