@@ -561,6 +561,22 @@ def test_a_switched_store_type(
     assert not wrong
 
 
+def test_batch_queues_under_a_release_without_them(homes: Homes, check: Check, tmp_path: Path) -> None:
+    """4.9.3 does not look for a BatchConsumeQueue, and makes files of the messages that it dispatches."""
+    cases = []
+    for name, has_abort in itertools.product(BATCH, [False, True]):
+        home = copy(homes(name), tmp_path / f"{name}-{has_abort}")
+        (home / "store" / "abort").unlink(missing_ok=True)
+        if has_abort:
+            (home / "store" / "abort").touch()
+        cases.append(case(home, home.name, "4.9.3", []))
+        before = case(home, home.name, "5.5.0", []).prediction
+        ends = [{queue.topic: queue.max_offset for queue in each.queues} for each in (before, cases[-1].prediction)]
+        assert cases[-1].prediction.renumbered
+        assert all(ends[0][topic] > ends[1][topic] for topic in cases[-1].prediction.renumbered)
+    check("4.9.3", cases)
+
+
 @pytest.mark.parametrize("version", [pytest.param("4.9.3", marks=pytest.mark.slow), "5.5.0", "5.5.1"])
 def test_dledger_switched_off(version: str, homes: Homes, check: Check, tmp_path: Path) -> None:
     """The broker finds no log, and deletes the files of all queues."""
@@ -786,7 +802,8 @@ def entries_of_queues(started: Case, ends: Mapping[str, int], min_offset: int) -
         name = f"{queue.topic}-{queue.queue_id}"
         directory = started.store / "consumequeue" / queue.topic / str(queue.queue_id)
         batch = started.store / "batchconsumequeue" / queue.topic / str(queue.queue_id)
-        if batch.is_dir() and any(batch.iterdir()):
+        knows_batch = RULES["KEEPS_BATCH_QUEUES"].holds(version_of(started.prediction.release) or FIRST)
+        if knows_batch and batch.is_dir() and any(batch.iterdir()):
             found[name] = batch_entries_in(batch, ends.get(name, 0), min_offset)
             continue
         found[name] = 0

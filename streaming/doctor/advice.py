@@ -86,6 +86,8 @@ def advise(
         return tuple(steps.for_settings(in_doubt))
     if found.obstacle is not None:
         return tuple(steps.past_obstacle(found))
+    if found.renumbered:
+        return (Advice("leave the store to a release from 5.0.0 on: earlier ones have no BatchConsumeQueue"),)
     if found.lost.count:
         return tuple(steps.for_lost_records(found, trusting))
     if found.holes or found.missing_entries or found.last_is_missing:

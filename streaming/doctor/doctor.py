@@ -180,8 +180,8 @@ def _has_more_room(found: Misfit) -> bool:
 
 
 def _that_know_the_queues(config: PipelineConfig, versions: Sequence[Version]) -> Sequence[Version]:
-    """The `versions` without 4.9.3 if a topic has a BatchConsumeQueue, unless only 4.9.3 is asked about."""
-    if V5 not in versions or not read_topics(config, config.store).batch:
+    """The `versions`; without 4.9.3 if a topic has a BatchConsumeQueue and no release was named."""
+    if tuple(versions) != RELEASES or not read_topics(config, config.store).batch:
         return versions
     return [version for version in versions if version >= V5]
 
@@ -277,6 +277,9 @@ def verdict(found: Prediction) -> str:
     if found.short_queues:
         missing = sum(queue.missing for queue in found.short_queues)
         losses.append(f"leaves {counted(missing, 'message')} out of {counted(len(found.short_queues), 'queue')}")
+    if found.renumbered:
+        topics = counted(len(found.renumbered), "topic")
+        losses.append(f"gives the messages of {topics} other queue offsets (it does not know a BatchConsumeQueue)")
     if found.index_missing:
         losses.append(f"leaves {counted(found.index_missing, 'message')} out of the index")
     if found.misread_index:

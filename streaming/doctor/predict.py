@@ -782,6 +782,10 @@ class _Start:
         if self.settings.does(releases.WRITES_INTO_ABORT) and abort.is_dir():
             raise NoStartError(Part.ABORT, f"{abort} is a directory where the broker writes a file", abort)
 
+    @property
+    def _unknown_batch_topics(self) -> set[str]:
+        return {topic.decode(errors="replace") for topic in self.settings.unknown_batch_topics}
+
     def _recovered_bytes(self) -> int:
         if self.end is None:
             return 0
@@ -882,6 +886,7 @@ class _Start:
             found,
             queues=tuple(states),
             damaged_ranges=kept.damaged_ranges,
+            renumbered=tuple(sorted({each.topic for each in states if each.records} & self._unknown_batch_topics)),
             unserved=unserved if kept.damaged_ranges else 0,
             index_missing=kept.index_missing,
         )

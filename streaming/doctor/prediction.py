@@ -159,6 +159,8 @@ class Prediction:
         Where the last record ends, or begins, that queues or index have when they are loaded.
     last_is_missing
         Queues or index have records behind the last segment's end.
+    renumbered
+        Topics whose queues it does not look for, so that their messages get other queue offsets.
     recovered_bytes
         How many bytes of the log recovery reads.
     index_missing
@@ -194,6 +196,7 @@ class Prediction:
     reach: int = 0
     removed_segments: tuple[str, ...] = ()
     recovered_bytes: int = 0
+    renumbered: tuple[str, ...] = ()
 
     @property
     def starts(self) -> bool:
@@ -244,6 +247,7 @@ class Prediction:
         """Whether it starts and nothing is lost, in log, queues or index."""
         is_lossless = not (self.lost.count or self.short_queues or self.index_missing or self.index_is_ahead)
         is_lossless &= not self.missing_entries
+        is_lossless &= not self.renumbered
         return self.starts and is_lossless and not self.misread_index
 
 
@@ -307,6 +311,8 @@ class StartSettings(RecoverySettings):
         Which queues are in RocksDB, where nothing is looked at, in a sentence; empty where all are files.
     in_rocksdb, database
         The broker keeps its queues in RocksDB alone, and the database if there is one.
+    unknown_batch_topics
+        Topics (UTF-8) with a BatchConsumeQueue, of a release that has none.
     misses_keys
         Records with keys that are not in the index are missing there: also if the index is only now switched off.
     """
@@ -325,6 +331,7 @@ class StartSettings(RecoverySettings):
     reads_rocksdb: bool = False
     not_seen: str = ""
     misses_keys: bool = True
+    unknown_batch_topics: frozenset[bytes] = frozenset()
     in_rocksdb: bool = False
     database: Path | None = None
 
@@ -348,6 +355,11 @@ def start_settings(config: PipelineConfig, broker_conf: Path | None, version: Ve
     """
     broker = BrokerConf.read(broker_conf, version, config.changes)
     needs = logic_needs(_of_version(config, version, broker), config.store)
+    unknown_batch_topics = frozenset[bytes]()
+    if not releases.KEEPS_BATCH_QUEUES.holds(version):
+        unknown_batch_topics = needs.batch_topics
+        # To such a release these topics are as others, and it does not look for their queues.
+        needs = replace(needs, batch_topics=frozenset())
     _check_known(config, broker, needs, version)
     in_rocksdb = _keeps_rocksdb_alone(config, broker, needs, version)
     if in_rocksdb:
@@ -376,6 +388,7 @@ def start_settings(config: PipelineConfig, broker_conf: Path | None, version: Ve
         and (releases.SLAVES_NOTIFY.holds(version) or broker.text("brokerRole").upper() != _SLAVE),
         in_rocksdb=in_rocksdb,
         database=rocksdb_queues(config.store) if in_rocksdb else None,
+        unknown_batch_topics=unknown_batch_topics,
         misses_keys=needs.index or "messageIndexEnable" in config.changes,
         reads_rocksdb=queues_in_both(config, version)
         and broker.text("combineCQPreferCQType").lower() == _ROCKSDB_QUEUES
@@ -404,8 +417,6 @@ def _check_known(config: PipelineConfig, broker: BrokerConf, needs: LogicNeeds, 
         what = "a DLedger store (enableDLegerCommitLog)"
     elif _has_unknown_rocksdb(config, broker, needs, version):
         what = "queues in RocksDB alone"
-    elif not releases.KEEPS_BATCH_QUEUES.holds(version) and needs.batch_topics:
-        what = "topics with a BatchConsumeQueue"
     elif version > V4 and (name := next((name for name in _OTHER_STARTS if broker.switch(name)), None)):
         what = f"{name}=true"
     if what is not None:
