@@ -14,13 +14,15 @@ import json
 import re
 import shutil
 import struct
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import javaproperties
 import pytest
-from broker import kinds
+from broker import kinds, remoting
 from broker.boot_check import boot_check
+from broker.java_process import free_port
 from broker.log_contents import Record, log_directory, read_records
 from broker.random_store import RandomStore, random_store
 from broker.rocketmq import RocketMQ
@@ -34,6 +36,7 @@ pytestmark = pytest.mark.broker
 
 GetRelease = Callable[[str], RocketMQ]
 MESSAGES = 400
+TIMERS = 7
 LONG = kinds.Kind("delays", kinds.delay, {"messageDelayLevel": "1s 20s 1h"})
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 # A broker of 5.x that is stopped looks at half messages once more, and puts those back that it would ask about.
@@ -214,6 +217,50 @@ def test_a_broker_without_dledger(
     unknown = max(1, MESSAGES // 4 // 3)
     check_alive(release(reads), new, unknown, tmp_path / "alive")
     proof("G13 DLedger stores that were converted", 1)
+
+
+@pytest.mark.slow
+def test_timers(release: GetRelease, tmp_path: Path, proof: Proof) -> None:
+    """Messages for a time, which wait in the wheel of a DLedger broker, are delivered by one without DLedger."""
+    rocketmq = release("5.5.0")
+    conf = {
+        **kinds.DLEDGER.conf,
+        "dLegerPeers": f"n0-127.0.0.1:{free_port()}",
+        "mappedFileSizeTimerLog": 1 << 20,
+        "mappedFileSizeCommitLog": 1 << 16,
+        "mappedFileSizeConsumeQueue": 6000,
+        "maxHashSlotNum": 100,
+        "maxIndexNum": 4000,
+    }
+    soon, much_later = (round(time.time() * 1000) + delay_ms for delay_ms in (70_000, 3_600_000))
+    with rocketmq.name_server(tmp_path / "namesrv") as name_server:
+        with rocketmq.broker(tmp_path / "broker", name_server, conf) as broker:
+            for number in range(TIMERS):
+                remoting.send_message(
+                    broker.port, "Timed", 0, b"soon", TIMER_DELIVER_MS=soon, UNIQ_KEY=f"soon-{number}"
+                )
+                remoting.send_message(
+                    broker.port, "Timed", 0, b"not yet", TIMER_DELIVER_MS=much_later, UNIQ_KEY="later"
+                )
+            time.sleep(5)  # until they are in the wheel
+            broker.stop()
+        assert time.time() * 1000 < soon - 10_000, "the machine is too slow: the messages may be delivered already"
+        new = NewStore(broker.store, broker.home / "server.conf", tmp_path / "new")
+        units = [data for path in (new.home / "store/timerlog").iterdir() if (data := path.read_bytes()).strip(b"\0")]
+        assert units, "no message was in the wheel"
+        again = {**new.conf, "namesrvAddr": name_server.address}
+        with rocketmq.broker(tmp_path / "again", name_server, again) as plain:
+            until = time.monotonic() + 120
+            while len(delivered := timed(new)) < TIMERS and time.monotonic() < until:
+                time.sleep(1)
+            plain.stop()
+    assert sorted(delivered) == sorted(f"soon-{number}" for number in range(TIMERS))
+    proof("G13 timers of a DLedger store that fired in a plain one", TIMERS)
+
+
+def timed(new: NewStore) -> list[str | None]:
+    """The unique keys of messages that were delivered at their time."""
+    return [record.uniq_key for record in read_records(new.home / "store", new.conf) if record.topic == "Timed"]
 
 
 @pytest.mark.parametrize("version", [pytest.param("4.9.3", marks=pytest.mark.slow), "5.5.0"])
