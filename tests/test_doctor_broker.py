@@ -8,6 +8,7 @@ many in one JVM. All of the brokers' stores as they are, and 150 random damages 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import os
@@ -41,6 +42,7 @@ from reput.sinks.formats.consume_queue import BATCH_ENTRY, is_pre_blank
 from reput.sinks.formats.consume_queue import ENTRY as CQ_ENTRY
 from reput.sinks.formats.index_file import ENTRY
 from reput.sinks.index.index_reader import entry_at
+from reput.source.errors import OptionError
 from reput.source.kernels import record_kernels as rk
 from reput.source.log.mapped_file_queue import MappedFile, MappedFileQueue
 from reput.source.log.range_reader import DecodeOptions, read_windows, scan_windows
@@ -520,18 +522,18 @@ def go_back(ago: Sequence[Case], judge: Release, work: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "version"),
+    ("name", "version", "is_short"),
     [
-        ("v5-longtopic", "5.5.1"),
+        ("v5-longtopic", "5.5.1", True),
         *(
-            pytest.param(name, version, marks=pytest.mark.slow)
+            pytest.param(name, version, False, marks=pytest.mark.slow)
             for name in (*CHANGED_STORES, *ROCKSDB_STORES)
             for version in ("5.5.0", "5.5.1")
         ),
     ],
 )
 def test_a_switched_store_type(
-    name: str, version: str, homes: Homes, judge: GetStore, proof: Proof, tmp_path: Path
+    name: str, version: str, is_short: bool, homes: Homes, judge: GetStore, proof: Proof, tmp_path: Path
 ) -> None:
     """Queues that a broker looks for in RocksDB, or in files again: each has the messages that are foretold."""
     to = "default" if name in ROCKSDB_STORES else "defaultRocksDB"
@@ -539,7 +541,10 @@ def test_a_switched_store_type(
     # A database that is kept is read.
     changes += [{"storeType": "defaultRocksDB"}] * (name in ROCKSDB_STORES)
     cases = []
-    for (number, change), has_abort in itertools.product(enumerate(changes), [False, True]):
+    tries = [(0, changes[0], False)]
+    if not is_short:
+        tries = [(number, change, has_abort) for number, change in enumerate(changes) for has_abort in (False, True)]
+    for number, change, has_abort in tries:
         home = copy(homes(name), tmp_path / f"{number}-{has_abort}")
         (home / "store" / "abort").unlink(missing_ok=True)
         if has_abort:
@@ -590,6 +595,29 @@ def test_dledger_switched_off(version: str, homes: Homes, check: Check, tmp_path
         assert cases[-1].prediction.has_lost_its_log
         assert len(cases[-1].prediction.removed_queue_files) > 0
     check(version, cases)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["5.5.0", "5.5.1"])
+def test_damaged_and_switched(version: str, homes: Homes, judge: GetStore, proof: Proof, tmp_path: Path) -> None:
+    """Damaged stores whose queues the broker looks for in RocksDB."""
+    cases = []
+    for seed in range(7000, 7030):
+        choose = random.Random(seed)
+        name = choose.choice(STORES)
+        home = copy(homes(name), tmp_path / str(seed))
+        done = damage(home / "store", choose)
+        with contextlib.suppress(OptionError):
+            cases.append(changed_case(home, f"{seed} {name} {done}", version, {"storeType": "defaultRocksDB"}))
+    proof("G13 changes of a setting foretold", len(cases))
+    happened = start_stores(judge(version), [(each.store, settings_of(each)) for each in cases], tmp_path / "java")
+    wrong = {}
+    for each, found in zip(cases, happened, strict=True):
+        if problems := differences(each, found, has_files=False):
+            wrong[each.name] = problems
+    print(f"{version}: predicted {len(cases)}, wrong {len(wrong)}", *wrong.items(), sep="\n    ")
+    assert len(cases) > 25
+    assert not wrong
 
 
 def wrong_queues(started: Case, happened: Happened, plan: Plan) -> list[str]:
@@ -766,6 +794,9 @@ def differences(predicted: Case, happened: Happened, *, has_files: bool = True) 
         pairs.append(("replays from", found.replays_from, happened.reput_from))
     if found.starts and facts["started"]:
         queues = {f"{queue.topic}-{queue.queue_id}": queue.max_offset for queue in found.queues if queue.max_offset}
+        entries: tuple[dict[str, int], dict[str, int]] = {}, {}
+        if has_files:
+            entries = entries_of_queues(predicted, facts["queues"], facts["min_offset"])
         pairs += [
             ("log end", found.log_end, facts["max_offset"]),
             ("dispatched", found.dispatched, facts["dispatched"]),
@@ -774,7 +805,7 @@ def differences(predicted: Case, happened: Happened, *, has_files: bool = True) 
                 -1 if found.dispatches_from is None else found.dispatches_from,
                 facts["first_dispatched"],
             ),
-            ("entries", *only_different(*entries_of_queues(predicted, facts["queues"], facts["min_offset"]))),
+            ("entries", *only_different(*entries)),
             ("missing in the index", has_index and found.index_missing, has_index and missing_in_index(predicted)),
             ("queues", *only_different(queues, {name: end for name, end in facts["queues"].items() if end})),
         ]
@@ -789,7 +820,7 @@ def differences(predicted: Case, happened: Happened, *, has_files: bool = True) 
             remade = gone & left if part.endswith("consumequeue") else set()
             pairs.append((f"{part} removed", sorted(gone - remade), sorted(before - left)))
     if not has_files:
-        pairs = [pair for pair in pairs if pair[0] not in ("entries", "queues")]
+        pairs = [pair for pair in pairs if pair[0] != "queues"]
     wrong = [f"{what}: predicted {one}, happened {other}" for what, one, other in pairs if one != other]
     return [*wrong, f"the store's error: {facts['error']}"] if wrong else []
 
