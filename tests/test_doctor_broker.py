@@ -566,6 +566,22 @@ def test_a_switched_store_type(
     assert not wrong
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["4.9.3", "5.1.3"])
+def test_queues_in_rocksdb_under_a_release_without_them(
+    version: str, homes: Homes, check: Check, tmp_path: Path
+) -> None:
+    """It knows no storeType, and looks for files."""
+    cases = []
+    for name, has_abort in itertools.product(("v5-rocksdb", "v4-plain"), [False, True]):
+        home = copy(homes(name), tmp_path / f"{name}-{has_abort}")
+        (home / "store" / "abort").unlink(missing_ok=True)
+        if has_abort:
+            (home / "store" / "abort").touch()
+        cases.append(changed_case(home, home.name, version, {"storeType": "defaultRocksDB"}))
+    check(version, cases)
+
+
 def test_batch_queues_under_a_release_without_them(homes: Homes, check: Check, tmp_path: Path) -> None:
     """4.9.3 does not look for a BatchConsumeQueue, and makes files of the messages that it dispatches."""
     cases = []

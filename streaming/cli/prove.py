@@ -117,7 +117,7 @@ def doctor(
     elif (asked := version_of(release)) is not None:
         versions = [asked]
     with working(f"examining {store}"):
-        found = doctor_command.examine(config, conf, versions)
+        found = doctor_command.examine(config, conf, versions, passes_over=release == _ALL)
     if reporting.as_json:
         typer.echo(doctor.as_json(store, found))
     elif release == _ALL:

@@ -19,7 +19,7 @@ from reput.source.errors import OptionError
 from reput.source.log.store_layout import has_queue_files, no_commit_log
 from reput.source.options import shown
 from reput.source.printable import counted, printable, printable_json
-from reput.source.releases import Version
+from reput.source.releases import Version, version_text
 from reput.streaming.config.broker import broker_version, read_topics, unseen_queues
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.config.stored_sizes import (
@@ -72,6 +72,8 @@ class Examination:
         What to do about them, in words.
     forgotten
         A ``broker.conf`` of the store that was not given, though it has other settings.
+    unknown
+        Releases that were left out, because they start with the store in a way that is not known.
     is_tried
         Settings are tried that the broker does not have now.
     holder
@@ -85,6 +87,7 @@ class Examination:
     forgotten: ForgottenConf | None = None
     holder: str | None = None
     is_tried: bool = False
+    unknown: tuple[str, ...] = ()
 
     @property
     def is_harmless(self) -> bool:
@@ -123,8 +126,12 @@ def changes_of(texts: Sequence[str]) -> dict[str, str]:
     return changes
 
 
-def examine(config: PipelineConfig, broker_conf: Path | None, versions: Sequence[Version]) -> Examination:
+def examine(
+    config: PipelineConfig, broker_conf: Path | None, versions: Sequence[Version], *, passes_over: bool = False
+) -> Examination:
     """Look at the store of `config` as brokers of these `RELEASES` would at their start.
+
+    With `passes_over`, releases that would start in a way that is not known are left out, but for the last one.
 
     Raises
     ------
@@ -144,9 +151,16 @@ def examine(config: PipelineConfig, broker_conf: Path | None, versions: Sequence
     elif left_out is not None:
         in_doubt = SettingsInDoubt(misfits, left_out.path)
     config = going_by_files(config, misfits)
-    found = []
+    found: list[Diagnosis] = []
+    unknown: list[str] = []
     for version in _that_know_the_queues(config, versions):
-        settings = start_settings(config, broker_conf, version)
+        try:
+            settings = start_settings(config, broker_conf, version)
+        except OptionError:
+            if not passes_over or version == versions[-1]:
+                raise
+            unknown.append(version_text(version))
+            continue
         if any(each.kind is not Kind.INDEX for each in wrong):
             prediction = no_start(config.store, settings, "; ".join(map(str, wrong)))
         else:
@@ -165,7 +179,7 @@ def examine(config: PipelineConfig, broker_conf: Path | None, versions: Sequence
         moves = partial(moving, config, settings)
         found.append(Diagnosis(prediction, advise(prediction, config, broker_conf, trusting, moves, in_doubt)))
     holder, is_tried = lock_holder(config.store), bool(config.changes)
-    return Examination(tuple(found), tuple(misfits), taken, advice, left_out, holder, is_tried)
+    return Examination(tuple(found), tuple(misfits), taken, advice, left_out, holder, is_tried, tuple(unknown))
 
 
 def _has_more_room(found: Misfit) -> bool:
@@ -210,6 +224,8 @@ def as_table(examined: Examination) -> str:
     widths = [max(len(row[number]) for row in rows) for number in range(len(_COLUMNS))]
     lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     stops = [each.prediction for each in examined.diagnoses if each.prediction.obstacle is not None]
+    if examined.unknown:
+        lines.append(f"not known with these settings and queues: {', '.join(examined.unknown)}")
     return "\n".join(map(printable, [*lines, *map(verdict, stops)]))
 
 

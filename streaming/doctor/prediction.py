@@ -440,6 +440,8 @@ def _keeps_rocksdb_alone(config: PipelineConfig, broker: BrokerConf, needs: Logi
 
 def _has_unknown_rocksdb(config: PipelineConfig, broker: BrokerConf, needs: LogicNeeds, version: Version) -> bool:
     """Whether the broker has queues in RocksDB alone, or may have, and starts with them in a way that is not known."""
+    if not releases.KEEPS_QUEUES_IN_ROCKSDB.holds(version):
+        return False
     if broker.without_queue_files():
         return not _keeps_rocksdb_alone(config, broker, needs, version)
     return broker.text("storeType").lower() != FILE_STORE and _has_rocksdb_alone(config, version)

@@ -147,6 +147,27 @@ MUTANTS = (
         "unit/streaming/doctor/test_advice.py::test_a_record_that_takes_the_index_ahead",
     ),
     _mutant(
+        "5.5.1 takes a negative size with a blank's magic code for the end of a segment",
+        "source/log/broker_check.py",
+        "    if total_size < 0 and releases.REFUSES_NEGATIVE_SIZES.holds(rules.version):\n",
+        "    if False:\n",
+        "unit/source/log/test_broker_check.py::test_a_negative_size_with_a_blanks_magic_code",
+    ),
+    _mutant(
+        "doctor takes index files with room for fewer keys than is set for misread ones",
+        "streaming/doctor/doctor.py",
+        " and not _has_more_room(each)]",
+        "]",
+        "unit/streaming/doctor/test_doctor_settings.py::test_a_setting_is_tried",
+    ),
+    _mutant(
+        "doctor advises commands about a setting that is only tried",
+        "streaming/doctor/doctor.py",
+        "        if config.changes:\n            # Nothing",
+        "        if False:\n            # Nothing",
+        "unit/streaming/doctor/test_doctor_settings.py::test_a_setting_is_tried",
+    ),
+    _mutant(
         "doctor is content with the entries of another queue",
         "streaming/doctor/predict.py",
         "            missing = max(missing, int(is_behind))\n",

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from support.broker_stores import unpack
 from support.command_line import invoke
 from support.sink_runner import files_below
 from typer.testing import Result
@@ -141,6 +142,20 @@ def test_an_upgrade_path(home: Path) -> None:
     assert [row.split()[1] for row in lines[1:12]] == ["no"] * 11
     assert lines[12].startswith("4.9.3 does not start: mappedFileSizeCommitLog=4096 (--set ")
     assert doctor(home, "--release", "5.6.0").exit_code == 2
+
+
+def test_an_upgrade_path_of_queues_in_rocksdb(tmp_path: Path) -> None:
+    """Releases that look for files, those that are not judged, and those that read the database."""
+    home = unpack("v5-rocksdb", tmp_path)
+    done = doctor(home, "--broker-conf", str(home / "broker.conf"), "--release", "all")
+    rows = [line.split() for line in done.stdout.splitlines()[1:]]
+    assert [(row[0], row[3], row[6]) for row in rows[:-1]] == [
+        ("4.9.3", "0", "293"),
+        *[(version, "498", "0") for version in ("5.0.0", "5.1.0", "5.1.1", "5.1.2", "5.1.3")],
+        *[(version, "0", "0") for version in ("5.5.0", "5.5.1")],
+    ]
+    assert rows[-1][:2] == ["not", "known"]
+    assert done.stdout.endswith(": 5.2.0, 5.3.2, 5.4.0\n")
 
 
 def test_a_conf_without_sizes_is_one_with_the_defaults(home: Path) -> None:
