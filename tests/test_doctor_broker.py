@@ -440,6 +440,12 @@ CHANGES: tuple[dict[str, str], ...] = (
     {"enableMultiDispatch": "false"},
     {"commitLogRecoverMaxNum": "1"},
     {"recheckReputOffsetFromCq": "true"},
+    {"longPollingEnable": "false"},
+)
+# The same of stores with a BatchConsumeQueue.
+OF_BATCH: tuple[dict[str, str], ...] = (
+    *({"mapperFileSizeBatchConsumeQueue": factor} for factor in ("*2", "/2")),
+    *CHANGES[4:],
 )
 ROCKSDB_STORES = ("v5-rocksdb",)
 # Of these changes, the messages and keys are asked for.
@@ -452,6 +458,7 @@ CHANGED_STORES = (*STORES, "v4-killed-rebuilt")
     [
         ("v5-longtopic", "5.5.1", False),
         *(pytest.param(name, version, True, marks=pytest.mark.slow) for name in CHANGED_STORES for version in JUDGES),
+        *(pytest.param(name, version, False, marks=pytest.mark.slow) for name in BATCH for version in JUDGES[1:]),
     ],
 )
 def test_a_setting_that_is_tried(
@@ -459,7 +466,7 @@ def test_a_setting_that_is_tried(
 ) -> None:
     """What doctor says of a changed setting happens; where it says that there is a way back, the old settings go it."""
     cases, ago = [], []
-    for change in CHANGES:
+    for change in OF_BATCH if name in BATCH else CHANGES:
         title = "+".join(f"{key}{value}" for key, value in change.items()).replace("/", "%")
         home = copy(homes(name), tmp_path / title)
         cases.append(changed_case(home, f"{name} {title}", version, change))
@@ -670,6 +677,7 @@ def changed_case(home: Path, name: str, version: str, change: Mapping[str, str])
     sizes = {
         "mappedFileSizeCommitLog": config.source.mapped_file_size or 0,
         "mappedFileSizeConsumeQueue": config.queue.mapped_file_size_consume_queue,
+        "mapperFileSizeBatchConsumeQueue": config.queue.mapper_file_size_batch_consume_queue,
         "maxHashSlotNum": config.index.max_hash_slot_num,
         "maxIndexNum": config.index.max_index_num,
     }
