@@ -24,7 +24,10 @@ from reput.sinks.table.storage import TableStorage, first_line, table_storage
 from reput.source.errors import StoreError
 
 _POINT_NAME: Final = re.compile(rf"{POINTS}/(\d{{10}})\.json")
-_OF_A_BACKUP: Final = re.compile(rf"(?:{LOG_PARTS}|{CONFIG_FILES})/[0-9a-f-]+\.zst")
+# Parts, files of configuration, and the temporary files of a process that was killed while it put one in place.
+_REMOVABLE: Final = re.compile(
+    rf"(?:{LOG_PARTS}|{CONFIG_FILES})/(?:[0-9a-f-]+\.zst|\.[0-9a-f-]+\.zst\.tmp)|{POINTS}/\.\d+\.json\.\S+\.tmp"
+)
 # A file without a restore point may be one that another backup to the same place on S3 has just put.
 _IN_USE_SECONDS: Final = 3600
 
@@ -249,13 +252,13 @@ class Backup:
             del self._created[point.number]
             self._needed.subtract(point.files)
         with self._read_errors(""):
-            listed = [file for folder in (LOG_PARTS, CONFIG_FILES) for file in self.storage.files(folder)]
+            listed = [file for folder in (LOG_PARTS, CONFIG_FILES, POINTS) for file in self.storage.files(folder)]
         oldest = now_for_ages() - _IN_USE_SECONDS
         left = [
             file.name
             for file in listed
             if self._needed[file.name] <= 0
-            and _OF_A_BACKUP.fullmatch(file.name)
+            and _REMOVABLE.fullmatch(file.name)
             and (is_alone or file.modified_s < oldest)
         ]
         self.storage.remove(left)

@@ -64,7 +64,7 @@ class BackupWriter:
         block_bytes: int = BLOCK_BYTES,
         now_ms: Callable[[], int] = _now_ms,
     ) -> None:
-        """`open_log` gives a reader of the log that goes on behind damage; `settings` are those of the restore points.
+        """`open_log` gives a reader of the log that passes over damage; `settings` are those of the restore points.
 
         `now_ms` is the time of day.
 

@@ -46,7 +46,7 @@ def settings_of(config: PipelineConfig) -> dict[str, Any]:
 
 
 def log_of(config: PipelineConfig) -> LogReader:
-    """A reader of the log that goes on behind damaged records: they are backed up as they are."""
+    """Return a reader of the log that passes over damaged records: they are backed up as they are."""
     damage = QUARANTINE if config.source.on_damage == STOP else config.source.on_damage
     return LogReader(SourceOptions.parse(config.source_options(onDamage=damage)))
 

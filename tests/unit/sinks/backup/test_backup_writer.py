@@ -222,7 +222,9 @@ def test_expiry_spares_files_of_another_backup(growing: GrowingStore) -> None:
     growing.grow(2)
     new = f"log/{0:020d}-{99:020d}-0123456789abcdef.zst"
     growing.backup.storage.put(new, b"x", durable=True)
+    (growing.root / "backup" / "log" / f".{new[4:]}.tmp").write_bytes(b"x")
     growing.backup.expire(growing.now_ms, keep_points=1, keep_ms=None, is_alone=False)
     assert growing.backup.storage.status(new) is not None
     growing.backup.expire(growing.now_ms, keep_points=1, keep_ms=None, is_alone=True)
     assert growing.backup.storage.status(new) is None
+    assert not list((growing.root / "backup").rglob("*.tmp"))
