@@ -206,11 +206,18 @@ class BackupWriter:
         CommitLogRewoundError
             The log does not have the last record of the last restore point any more.
         UnexplainedError
-            The log that was cut has nothing of the last restore point.
+            The log that was cut has nothing of the last restore point, or has segments of another size.
         """
         known = self.last
         if known is None or not known.parts:
             return []
+        if known.mapped_file_size != queue.mapped_file_size:
+            raise UnexplainedError(
+                f"{self._store} has segments of {queue.mapped_file_size} bytes, and the log that "
+                f"{self._backup.location} has is in segments of {known.mapped_file_size}: it is another store",
+                advice="give another --to",
+                file=self._backup.location,
+            )
         parts = [part for part in known.parts if part.begin >= queue.min_offset]
         if was_cut:
             while parts and not self._is_equal(queue, parts[-1], end):

@@ -313,6 +313,11 @@ class _Restoring:
             stored = [self._first_stored(point, begin) for begin in begins]
             known = [(time_ms, begin) for time_ms, begin in zip(stored, begins, strict=True) if time_ms is not None]
             last = bisect_right([time_ms for time_ms, _ in known], at_ms)
+            if known and not last:
+                raise OptionError(
+                    f"--at {time_text(at_ms)}: the first message of the backup was stored at {time_text(known[0][0])}",
+                    advice="give that time or a later one",
+                )
             point = point.up_to(known[last - 1][1] + size if last else begins[0] + size)
         for part in point.parts:
             begin = part.begin - part.begin % size

@@ -280,27 +280,27 @@ def offsets(
         output_format = "json"
     if output_format not in _FORMATS:
         raise OptionError(f"--format {output_format}: one of {', '.join(_FORMATS)} wanted")
-    from reput.streaming.ask import offsets_at as ledger  # noqa: PLC0415  --help need not wait for the modules
+    from reput.streaming.ask import offsets_at as command  # noqa: PLC0415  --help need not wait for the modules
     from reput.streaming.query.options import parse_time  # noqa: PLC0415
     from reput.streaming.sql.output import output_file, standard_output, write_result  # noqa: PLC0415
 
     if result is not None:
-        ledger.check_not_in_a_store(result)
+        command.check_not_in_a_store(result)
     now = None
     if store is not None:
         config = settings.load(store, only_reads=True)
-        now = ledger.offsets_now(config)
-    found = ledger.offsets_at(table, parse_time(at), broker)
-    if output_format == ledger.CONSUMER_OFFSETS or now is not None:
-        ledger.one_broker(found)
+        now = command.offsets_now(config)
+    found = command.offsets_at(table, parse_time(at), broker)
+    if output_format == command.CONSUMER_OFFSETS or now is not None:
+        command.one_broker(found)
     with standard_output() if result is None else output_file(result, table, option="--result") as out:
-        if output_format == ledger.CONSUMER_OFFSETS:
-            ledger.write_consumer_offsets(found, out)
+        if output_format == command.CONSUMER_OFFSETS:
+            command.write_consumer_offsets(found, out)
         else:
-            write_result(ledger.as_rows(found, now), output_format, out)
+            write_result(command.as_rows(found, now), output_format, out)
     if now is not None:
         sys.stdout.flush()
-        typer.echo(printable(f"reput: {ledger.difference(found, now)}"), err=True)
+        typer.echo(printable(f"reput: {command.difference(found, now)}"), err=True)
 
 
 @app.command(epilog="Example: reput report --table /data/messages --html report.html")

@@ -102,29 +102,28 @@ def doctor(
     """
     from reput.source.releases import CHANGING_RELEASES, version_of  # noqa: PLC0415
     from reput.streaming.config.config_file import Configuration  # noqa: PLC0415
-    from reput.streaming.doctor import doctor  # noqa: PLC0415
-    from reput.streaming.doctor import doctor as doctor_command  # noqa: PLC0415
+    from reput.streaming.doctor import doctor as command  # noqa: PLC0415
     from reput.streaming.doctor.prediction import RELEASES  # noqa: PLC0415
 
     set_up_logging(reporting.log_format)
     section = Configuration.read(settings.config).section_of(store)
     conf = settings.broker_conf or (section.broker_conf if section else None)
-    changes = doctor_command.changes_of(change or ())
+    changes = command.changes_of(change or ())
     config = settings.load(store, only_reads=True, changes=changes)
     versions = list(CHANGING_RELEASES) if release == _ALL else list(RELEASES)
     if release is None:
-        versions = list(doctor_command.releases_of(config))
+        versions = list(command.releases_of(config))
     elif (asked := version_of(release)) is not None:
         versions = [asked]
     with working(f"examining {store}"):
-        found = doctor_command.examine(config, conf, versions, passes_over=release == _ALL)
+        found = command.examine(config, conf, versions, passes_over=release == _ALL)
     if reporting.as_json:
-        typer.echo(doctor.as_json(store, found))
+        typer.echo(command.as_json(store, found))
     elif release == _ALL:
-        typer.echo(doctor.as_table(found))
+        typer.echo(command.as_table(found))
     else:
         good = {each.prediction.release: each.prediction.is_harmless for each in found.diagnoses}
-        for line in doctor.as_text(store, found).splitlines():
+        for line in command.as_text(store, found).splitlines():
             named = line.partition(" ")[0]
             typer.echo(verdict(line, is_good=good[named]) if named in good else line)
     return 0 if found.is_harmless else _HARMS

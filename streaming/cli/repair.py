@@ -172,12 +172,12 @@ def recover(
     The log decides: queues and index agree with it afterwards. It may have been cut, too.
     """
     from reput.streaming.recover import recover  # noqa: PLC0415
-    from reput.streaming.recover import recover as maintenance  # noqa: PLC0415
+    from reput.streaming.recover import recover as command  # noqa: PLC0415
 
     set_up_logging(reporting.log_format)
     config = settings.load(store, output=output)
     with working(f"comparing {output} with the log"):
-        result = maintenance.recover_output(config, store, output, dry_run=dry_run, yes=yes)
+        result = command.recover_output(config, store, output, dry_run=dry_run, yes=yes)
     typer.echo(recover.as_json(result) if reporting.as_json else recover.recovery_text(result, dry_run=dry_run))
 
 
@@ -190,10 +190,10 @@ def expire(
     Only leading files are removed, and only if the log has none of their records any more.
     """
     from reput.streaming.recover import recover  # noqa: PLC0415
-    from reput.streaming.recover import recover as maintenance  # noqa: PLC0415
+    from reput.streaming.recover import recover as command  # noqa: PLC0415
 
     set_up_logging(reporting.log_format)
     config = settings.load(store, output=output)
     with working(f"looking for expired files in {output}"):
-        result = maintenance.expire_output(config, output, dry_run=dry_run, yes=yes)
+        result = command.expire_output(config, output, dry_run=dry_run, yes=yes)
     typer.echo(recover.as_json(result) if reporting.as_json else recover.retention_text(result, dry_run=dry_run))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from support.backups import BLOCK, SEGMENT, GrowingStore
 from support.logs import put_bytes
+from support.record_writer import CommitLogWriter
 
 from reput.sinks.backup.restore_point import RestorePoint
 from reput.source.errors import OutputError, StoreError, UnexplainedError
@@ -140,6 +141,13 @@ def test_another_store_is_refused(growing: GrowingStore, tmp_path: Path) -> None
     other.backup = growing.backup
     with pytest.raises(UnexplainedError, match="it is another store; give another --to"):
         other.step()
+    (tmp_path / "larger").mkdir()
+    larger = GrowingStore(tmp_path / "larger", seed=5)
+    larger.log = CommitLogWriter(larger.store / "commitlog", 2 * SEGMENT, preallocate=True)
+    larger.append(30)
+    larger.backup = growing.backup
+    with pytest.raises(UnexplainedError, match="is in segments of 4096: it is another store; give another --to"):
+        larger.step()
     assert growing.backup.numbers() == [1, 2]
 
 

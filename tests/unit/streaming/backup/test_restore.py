@@ -108,8 +108,15 @@ def test_any_moment(growing: GrowingStore, seed: int, tmp_path: Path) -> None:
 
 
 def test_before_the_first_message(growing: GrowingStore, tmp_path: Path) -> None:
-    """An empty store, with the oldest configuration there is, and a note that says so."""
-    made = growing.restore(tmp_path / "restored", at_ms=FIRST_MS - 1)
+    """A moment that has no message is a typo, unless the backup has none at all."""
+    with pytest.raises(OptionError, match=r"the first message of the backup was stored at 2023-11-14T22:13:20\.000Z"):
+        growing.restore(tmp_path / "restored", at_ms=FIRST_MS - 1)
+    assert not (tmp_path / "restored" / "checkpoint").exists()
+    assert growing.restore(tmp_path / "restored", at_ms=FIRST_MS).messages == 1
+    empty = GrowingStore(tmp_path / "empty")
+    empty.put_config("topics.json", {})
+    empty.step()
+    made = empty.restore(tmp_path / "none", at_ms=FIRST_MS - 1)
     assert (made.messages, made.end, made.last_stored_ms, made.config_point) == (0, 0, None, 1)
     assert "after that moment: the backup has no older one" in made.notes[0]
 
