@@ -47,7 +47,7 @@ PLAN: Final = (
     (0.0, "start", "orderly", "orderly 4 20"),
     (0.0, "start", "traced", "traced 2 5"),
     (0.0, "start", "stopping", "concurrent 2 10"),
-    (0.0, "start", "back", "concurrent 4 30"),
+    (0.0, "start", "back", "concurrent 4 150"),  # so slow that a reset back is seen before it is made up for
     (0.0, "start", "ahead", "concurrent 1 250"),
     (0.15, "stop", "stopping", ""),
     (0.25, "start", "stopping", "concurrent 2 10"),
