@@ -150,7 +150,7 @@ def convert(
     reporting: Reporting,
     settings: LogConfig,
 ) -> None:
-    """Write a DLedger store's messages into a new store with a plain log.
+    """Write a DLedger store's messages into a store with a plain log.
 
     The old store is only read. If the command is stopped, run it again; the new store is complete when it succeeds.
     """

@@ -159,6 +159,8 @@ class _Resurrecting:
         offsets = self._offsets()
         self._groups({consumer[0] for name in offsets if (consumer := consumer_of(name)) is not None})
         self._delays()
+        if not self._found.values:
+            self._found.remarks.append("nothing is lost: the files of config/ have all that the store tells")
         self._found.values.sort(key=lambda value: FILES.index(value.file))
         self._found.documents = {name: self._found.documents[name] for name in FILES if name in self._found.documents}
         return self._found

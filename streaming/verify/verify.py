@@ -422,7 +422,7 @@ def _line(section: StoreSection) -> str:
     found = section.findings.differences
     verdict = f"[red]{_counts(section.findings.counts.items())}[/red]" if found else "[green]agrees[/green]"
     notes = _counts(section.findings.notes.items())
-    return f"{section.name:<11}{escape(compared) + ': ' if compared else ''}{verdict}{f' ({notes})' if notes else ''}"
+    return f"{section.name:<10} {escape(compared) + ': ' if compared else ''}{verdict}{f' ({notes})' if notes else ''}"
 
 
 def _counts(counts: Iterable[tuple[str, int]]) -> str:

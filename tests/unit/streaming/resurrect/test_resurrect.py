@@ -237,7 +237,9 @@ def test_bad_places_and_names(lost: Callable[[str], Lost], tmp_path: Path) -> No
     said = run_reput([*at, "--table", str(table), "-o", "broker=other"], 2).output
     assert "has messages of broker-a, and none of other" in said
     assert "--format yaml: one of table, csv, json" in run_reput([*at, "--format", "yaml"], 2).output
-    assert "topics.json" not in run_reput(at).stdout  # nothing was lost
+    told = run_reput(at)
+    assert "topics.json" not in told.stdout
+    assert "nothing is lost: the files of config/ have all that the store tells" in told.stderr
     (store.config / "rdb").mkdir()
     (store.config / "rdb" / "CURRENT").write_bytes(b"MANIFEST-000001\n")
     assert "keeps its configuration in RocksDB" in run_reput(at, 2).output

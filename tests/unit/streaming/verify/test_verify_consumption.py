@@ -13,7 +13,7 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 import pytest
-from support.command_line import invoke
+from support.command_line import invoke, run_reput
 from support.record_writer import Message, write_log
 from support.store_table import add_store
 from unit.streaming.tail.test_consumption import Broker, now_ms
@@ -53,6 +53,12 @@ def verified(broker: Broker) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(result.stdout)["parts"]["consumption"]
     assert result.exit_code == int(found["differences"] > 0), result.output
     return found
+
+
+def test_the_report_has_a_line_for_it(broker: Broker) -> None:
+    words = ["verify", "--store", str(broker.store), "--table", str(broker.table), "-o", "broker=broker-a"]
+    told = run_reput([*words, "-o", "consumeQueueEnable=false", "-o", "messageIndexEnable=false"]).stdout
+    assert f"\nconsumption {MOVES} moves: agrees\n" in told
 
 
 def ledger(broker: Broker) -> deltalake.DeltaTable:
