@@ -211,7 +211,7 @@ class BackupWriter:
         known = self.last
         if known is None or not known.parts:
             return []
-        if known.mapped_file_size != queue.mapped_file_size:
+        if queue.files and known.mapped_file_size != queue.mapped_file_size:
             raise UnexplainedError(
                 f"{self._store} has segments of {queue.mapped_file_size} bytes, and the log that "
                 f"{self._backup.location} has is in segments of {known.mapped_file_size}: it is another store",

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -47,10 +46,8 @@ from reput.streaming.backup.backup import IN_ROCKSDB
 from reput.streaming.config.broker import broker_version
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.doctor.doctor import examine, verdict
-from reput.streaming.rebuild.pipeline import RebuildProgress
 from reput.streaming.rebuild.plan import RebuildRequest
-from reput.streaming.rebuild.rebuild import Rebuild
-from reput.streaming.tasks.task_session import task_session
+from reput.streaming.rebuild.rebuild import rebuild
 from reput.streaming.verify.verify import VerifyRequest, verify
 
 _log = logging.getLogger("reput")
@@ -224,7 +221,7 @@ class _Restoring:
                 advice="leave its path out of broker.conf",
             )
         if cut > point.begin:
-            self._make_queues(config)
+            rebuild(config, RebuildRequest(self._work.root), "reput restore")
         lowered = self._lower_offsets(_queue_ends(config, self._work.root))
         report = verify(config, VerifyRequest(self._work.root))
         if report.differences or report.log_end != cut:
@@ -361,22 +358,6 @@ class _Restoring:
         return cut
 
     # --- what is made of it ---------------------------------------------------------------------------------------
-
-    def _make_queues(self, config: PipelineConfig) -> None:
-        request = RebuildRequest(self._work.root)
-        with Rebuild(config, request, RebuildProgress(time.monotonic())) as job:
-            read, written = job.shared()
-            with task_session(
-                config,
-                "reput restore",
-                table_master=None,
-                spark_log=job.spark_log,
-                alone=job.is_small,
-                with_rows=False,
-                read=read,
-                written=written,
-            ) as session:
-                job.run(session.tasks)
 
     def _lower_offsets(self, ends: _Ends) -> int:
         """Lower each offset that leads beyond its queue to its end; returns how many."""

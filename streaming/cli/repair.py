@@ -23,9 +23,6 @@ from reput.streaming.cli.options import (
 )
 from reput.streaming.process.terminal import working
 
-# If reput's own processes read the log, Spark is there only for a table that they cannot read.
-_TABLE_READER = "local[1]"
-
 
 @app.command(epilog="Example: reput rebuild --store /data/store --broker-conf /data/broker.conf --output /data/reput")
 def rebuild(
@@ -90,10 +87,8 @@ def rebuild(
     """
     began = time.monotonic()
     from reput.streaming.config.run_options import check_paths_on  # noqa: PLC0415  --help need not wait for the modules
-    from reput.streaming.rebuild.pipeline import RebuildProgress  # noqa: PLC0415
+    from reput.streaming.rebuild import rebuild as command  # noqa: PLC0415
     from reput.streaming.rebuild.plan import RebuildRequest  # noqa: PLC0415
-    from reput.streaming.rebuild.rebuild import Rebuild  # noqa: PLC0415
-    from reput.streaming.tasks.task_session import task_session  # noqa: PLC0415
 
     set_up_logging(reporting.log_format)
     request = RebuildRequest(
@@ -102,20 +97,8 @@ def rebuild(
     of_master = [f"sparkMaster={master}"] if master else []
     config = settings.load(store, of_master, output=output, makes_all=request.is_whole, knows_rocksdb=True)
     check_paths_on(config.spark.master, store=store, output=output, table=table)
-    with working("rebuilding"), Rebuild(config, request, RebuildProgress(began)) as job:
-        read, written = job.shared()
-        with task_session(
-            config,
-            "reput rebuild",
-            table_master=_TABLE_READER if request.makes_table else None,
-            spark_log=None if verbose else job.spark_log,
-            alone=job.is_small,
-            with_rows=job.makes_rows,
-            table=table,
-            read=read,
-            written=written,
-        ) as session:
-            report = job.run(session.tasks, session.spark if request.makes_table else None)
+    with working("rebuilding"):
+        report = command.rebuild(config, request, "reput rebuild", began=began, verbose=verbose)
     typer.echo(report.to_json() if reporting.as_json else report.text())
 
 

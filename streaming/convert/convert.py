@@ -14,13 +14,10 @@ it, with the log among the last: a broker that is started in between finds no me
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 import os
 import re
-from bisect import bisect_left
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -51,26 +48,24 @@ from reput.sinks.queue.queue_reader import load_queues
 from reput.sinks.queue.rocksdb_queue import queue_words
 from reput.source.errors import OptionError, OutputError, SinkError, StoreLockedError
 from reput.source.kernels import record_kernels as rk
-from reput.source.log.log_reader import LogReader, read_message
+from reput.source.log.log_reader import LogReader
 from reput.source.log.mapped_file_queue import MappedFile, MappedFileQueue, open_for_reading, read_head
 from reput.source.log.range_reader import DecodeOptions, read_windows
-from reput.source.log.store_layout import COMMIT_LOG, ROCKSDB_QUEUES, file_name, rocksdb_queues
+from reput.source.log.store_layout import COMMIT_LOG, ROCKSDB_QUEUES, rocksdb_queues
 from reput.source.options import SourceOptions
 from reput.source.printable import counted
 from reput.source.record.dledger_entry import ENTRY_INDEX_AT
-from reput.source.record.message_decoder import Message, MessageId
 from reput.source.record.moved_record import move_record
 from reput.source.releases import version_text
 from reput.streaming.config.broker import CONFIG, SHOWN_BY, broker_version
 from reput.streaming.config.broker_conf import BrokerConf
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.config.stored_sizes import check_fits_files
+from reput.streaming.convert.moved_records import TIMER_UNIT, MovedRecords
 from reput.streaming.output.paths import OutputPaths, refuse_paths_inside
 from reput.streaming.process import terminal
-from reput.streaming.rebuild.pipeline import RebuildProgress
 from reput.streaming.rebuild.plan import RebuildRequest
-from reput.streaming.rebuild.rebuild import Rebuild
-from reput.streaming.tasks.task_session import task_session
+from reput.streaming.rebuild.rebuild import rebuild
 
 _log = logging.getLogger("reput")
 
@@ -83,22 +78,11 @@ _KV_STORE, _TIMER_LOG, _TIMER_WHEEL, _COMPACTION_LOG = (
 # What is done, in the new store; where it was done before, and what else is not for a broker.
 _CONVERTED = (REPUT, "convert.json")
 _PLAN = (*REBUILD_ROOT, "convert-plan.json")
-_MOVED = (*REBUILD_ROOT, "moved")
 # Settings with which a broker keeps physical offsets in RocksDB.
 _IN_ROCKSDB = ("indexRocksDBEnable", "transRocksDBEnable", "timerRocksDBEnable")
 # In DLedger's own checkpoint (``DLedgerMmapFileStore#persistCheckPoint``).
 _COMMITTED = re.compile(r"^committedIndex=(\d+)$", re.MULTILINE)
 _READ_BYTES = 1 << 22
-# A unit of a timer log (``TimerLog#append``); other units end a file.
-_TIMER_UNIT = np.dtype(
-    [
-        *(("size", ">i4"), ("previous", ">i8"), ("magic", ">i4"), ("written", ">i8"), ("delayed", ">i4")),
-        *(("physical_offset", ">i8"), ("msg_size", ">i4"), ("topic_hash", ">i4"), ("reserved", ">i8")),
-    ]
-)
-_TIMER_MAGIC_MAX = 0xF
-
-assert _TIMER_UNIT.itemsize == 52
 
 
 @dataclass(frozen=True)
@@ -134,83 +118,6 @@ def _uncommitted(count: int) -> str:
         f"this node did not know of the last {counted(count, 'message')} whether most of the group had them: "
         "convert the store of the node that led last"
     )
-
-
-class MovedRecords:
-    """Where the records of the old log `queue` are in the new one; kept in a file for each old segment."""
-
-    def __init__(self, files: DurableFiles, queue: MappedFileQueue) -> None:
-        self._files = files
-        self._queue = queue
-        self._known: dict[int, np.ndarray[tuple[int, int], np.dtype[np.int64]]] = {}
-        # Of the segment that is being copied.
-        self._old: list[int] = []
-        self._new: list[int] = []
-
-    def load(self, file: MappedFile) -> tuple[int, int] | None:
-        """The number of records of a segment that was copied whole, and where they end in the new log; else None."""
-        path = self._files.root.joinpath(*_MOVED, file_name(file.file_from_offset))
-        if not path.exists():
-            return None
-        pair = np.load(path, mmap_mode="r")
-        self._known[file.file_from_offset] = pair[:2]
-        return pair.shape[1] - 1, int(pair[1, -1])
-
-    def note(self, old: int, new: int) -> None:
-        """Note where a record of the segment that is being copied went."""
-        self._old.append(old)
-        self._new.append(new)
-
-    def finish(self, file: MappedFile, end: int) -> None:
-        """Note durably that the segment is copied; the new log ends at `end`, and is durable."""
-        # The last pair is no record's.
-        pair, data = np.array([[*self._old, file.end], [*self._new, end]], np.int64), io.BytesIO()
-        np.save(data, pair)
-        self._files.replace(*_MOVED, file_name(file.file_from_offset), data=data.getbuffer())
-        self._old, self._new = [], []
-        self.load(file)
-
-    def offset(self, offset: int) -> int | None:
-        """See ``MovedTo``."""
-        file = self._queue.find(offset)
-        if file is None:
-            return None
-        known = self._known.get(file.file_from_offset)
-        if known is not None:
-            at = int(np.searchsorted(known[0], offset))
-            return int(known[1, at]) if at < known.shape[1] - 1 and known[0, at] == offset else None
-        at = bisect_left(self._old, offset)
-        return self._new[at] if at < len(self._old) and self._old[at] == offset else None
-
-    def message_id(self, message_id: MessageId) -> MessageId | None:
-        """See ``MovedTo``; another broker's message may have the same offset."""
-        now, file = self.offset(message_id.offset), self._queue.find(message_id.offset)
-        if now is None or file is None:
-            return None
-        there = read_message(file, message_id.offset, file.end, DecodeOptions())
-        is_same = isinstance(there, Message) and MessageId.of(there) == message_id
-        return replace(message_id, offset=now) if is_same else None
-
-    def timers(self, units: np.ndarray[tuple[int], np.dtype[np.void]]) -> None:
-        """Change the units of a timer log to name the records where they are now."""
-        at = np.flatnonzero((units["size"] == _TIMER_UNIT.itemsize) & (units["magic"] >= 0))
-        for row in at[units["magic"][at] <= _TIMER_MAGIC_MAX]:
-            now = self.offset(int(units["physical_offset"][row]))
-            if now is not None:
-                units["physical_offset"][row] = now
-
-    @property
-    def last(self) -> int:
-        """Where the last record was in the old log, which has one."""
-        known = [self._known[at] for at in sorted(self._known)]
-        return int(next(pair[0, -2] for pair in reversed(known) if pair.shape[1] > 1))
-
-    def times(self) -> Iterator[tuple[int, int]]:
-        """For each old segment with records: where its last one is now, and when the segment was written last (ns)."""
-        for file in self._queue.files:
-            known = self._known.get(file.file_from_offset)
-            if known is not None and known.shape[1] > 1:
-                yield int(known[1, -2]), os.stat(file.path).st_mtime_ns
 
 
 class Conversion:
@@ -400,7 +307,7 @@ class Conversion:
 
     def _copy(self, path: Path, parts: RelativePath, moved: MovedRecords | None) -> None:
         """Copy a file of the store; holes stay holes. With `moved` it is a timer log's."""
-        unit = _TIMER_UNIT.itemsize if moved is not None else 1
+        unit = TIMER_UNIT.itemsize if moved is not None else 1
         chunk = _READ_BYTES - _READ_BYTES % unit
         with open_for_reading(str(path)) as descriptor:
             size = os.fstat(descriptor).st_size
@@ -410,7 +317,7 @@ class Conversion:
                 for at in range(begin - begin % unit, end, chunk):
                     data = bytearray(os.pread(descriptor, min(chunk, end - at), at))
                     if moved is not None:
-                        moved.timers(np.frombuffer(data, _TIMER_UNIT, len(data) // unit))
+                        moved.timers(np.frombuffer(data, TIMER_UNIT, len(data) // unit))
                     self._made.write(*parts, offset=at, data=memoryview(data))
 
     def _rebuild(self, result: Converted) -> None:
@@ -431,19 +338,7 @@ class Conversion:
         request = RebuildRequest(root, yes=True)
         if not (request.makes_queues(plain) or request.makes_rocksdb(plain) or request.makes_index(plain)):
             return
-        with Rebuild(plain, request, RebuildProgress()) as job:
-            read, written = job.shared()
-            with task_session(
-                plain,
-                "reput convert",
-                table_master=None,
-                spark_log=job.spark_log,
-                alone=job.is_small,
-                with_rows=False,
-                read=read,
-                written=written,
-            ) as session:
-                made = job.run(session.tasks)
+        made = rebuild(plain, request, "reput convert")
         if made.resumed_at == made.start and made.messages != result.messages:
             raise SinkError(f"{made.messages} of {counted(result.messages, 'message')} are in the new log", file=root)
 

@@ -54,10 +54,13 @@ from reput.streaming.rebuild.plan import OutputChange, RebuildPlan, RebuildReque
 from reput.streaming.rebuild.table_repair import TableRepair
 from reput.streaming.spark.kernels import prepare_kernels
 from reput.streaming.tasks.executors import files_to_look_at
+from reput.streaming.tasks.task_session import task_session
 from reput.streaming.tasks.tasks import Tasks
 
 _log = logging.getLogger("reput")
 _SPARK_LOG = "spark.log"
+# If reput's own processes read the log, Spark is there only for a table that they cannot read.
+_TABLE_READER = "local[1]"
 
 
 class Rebuild:
@@ -333,6 +336,42 @@ class Rebuild:
 
     def _log_from_start(self) -> LogReader:
         return LogReader(SourceOptions.parse(self._config.source_options(startingOffset=self._plan.start)))
+
+
+def rebuild(
+    config: PipelineConfig, request: RebuildRequest, command: str, *, began: float | None = None, verbose: bool = False
+) -> RebuildReport:
+    """Do what `request` asks for, with the processes or the Spark session that it needs.
+
+    Parameters
+    ----------
+    command
+        The command's name, for Spark.
+    began
+        When the command began, by ``time.monotonic``; None: now.
+    verbose
+        Whether Spark's own messages go to the terminal.
+
+    Raises
+    ------
+    ReputError
+        With a message for the user.
+    """
+    progress = RebuildProgress(time.monotonic() if began is None else began)
+    with Rebuild(config, request, progress) as job:
+        read, written = job.shared()
+        with task_session(
+            config,
+            command,
+            table_master=_TABLE_READER if request.makes_table else None,
+            spark_log=None if verbose else job.spark_log,
+            alone=job.is_small,
+            with_rows=job.makes_rows,
+            table=request.table,
+            read=read,
+            written=written,
+        ) as session:
+            return job.run(session.tasks, session.spark if request.makes_table else None)
 
 
 def _ends(writers: list[EffectsWriter]) -> list[int]:

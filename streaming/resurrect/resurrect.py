@@ -57,7 +57,8 @@ _COLUMNS: Final = ("file", "name", "value", "evidence", "now")
 _KINDS: Final = frozenset({NORMAL, RETRY, DLQ, TRACE})
 _LMQ_PREFIX: Final = "%LMQ%"
 _SYSTEM_GROUPS: Final = "CID_RMQ_SYS_"
-_FROM_5: Final = (5, 0, 0)
+# Since this release topics and groups have attributes, and their files a state version.
+_ATTRIBUTES_SINCE: Final = (5, 0, 0)
 _READ_AND_WRITE: Final = 6
 _BATCH: Final = {"queue.type": "BatchCQ"}
 _CLOCK: Final = "dataVersion"
@@ -146,7 +147,7 @@ def text_of(document: Mapping[str, Any]) -> str:
 class _Resurrecting:
     def __init__(self, config: PipelineConfig, table: TableLocation | None) -> None:
         self._config, self._table = config, table
-        self._is_5 = broker_version(config.broker.version, config.store) >= _FROM_5
+        self._has_attributes = broker_version(config.broker.version, config.store) >= _ATTRIBUTES_SINCE
         self._lookup = StoreLookup(config)
         self._found = Resurrection()
         self._kept = {name: self._load(name) for name in FILES}
@@ -196,8 +197,8 @@ class _Resurrecting:
             self._found.remarks.append(f"nothing tells what {name} had: it is not made")
             return
         version = {"counter": 1, "timestamp": time.time_ns() // 1_000_000}
-        clock = {_CLOCK: {**version, "stateVersion": 0} if self._is_5 else version}
-        has_clock = self._is_5 or name in (TOPICS, GROUPS)
+        clock = {_CLOCK: {**version, "stateVersion": 0} if self._has_attributes else version}
+        has_clock = self._has_attributes or name in (TOPICS, GROUPS)
         self._found.documents[name] = {**(clock if has_clock else {}), _TABLE_OF[name]: table}
 
     # ------------------------------------------------------------------------------------------------------------------
@@ -255,7 +256,7 @@ class _Resurrecting:
         return {each.name for each in directory.iterdir()} if directory.is_dir() else set()
 
     def _topic(self, name: str, queues: int, *, is_batch: bool) -> dict[str, Any]:
-        attributes = {"attributes": dict(_BATCH) if is_batch else {}} if self._is_5 else {}
+        attributes = {"attributes": dict(_BATCH) if is_batch else {}} if self._has_attributes else {}
         return {
             **attributes,
             "order": False,
@@ -285,7 +286,7 @@ class _Resurrecting:
         self._document(GROUPS, table)
 
     def _group(self, name: str, retry_queues: int) -> dict[str, Any]:
-        of_5 = {
+        more = {
             "attributes": {},
             "consumeMessageOrderly": False,
             "consumeTimeoutMinute": 15,
@@ -293,7 +294,7 @@ class _Resurrecting:
             "groupSysFlag": 0,
         }
         return {
-            **(of_5 if self._is_5 else {}),
+            **(more if self._has_attributes else {}),
             "brokerId": 0,
             "consumeBroadcastEnable": True,
             "consumeEnable": True,

@@ -85,6 +85,10 @@ class TableState:
         """The number of rows that no deletion vector removes."""
         return sum(self._rows)
 
+    def opened(self) -> DeltaTable:
+        """The table, to be written as a message table; it stays as it is."""
+        return DeltaTable(self.path, spark_schema(TABLE_SCHEMA), later=LATER_NAMES)
+
     @property
     def has_messages(self) -> bool:
         """Whether its rows are messages, by their columns; those of the ledger of consumption are moves."""
@@ -413,8 +417,8 @@ def _text(lines: Iterable[str]) -> str:
 # `reput table optimize`: by hand the merges that a `tail` does beside its work.
 
 
-def existing_table(path: TableLocation) -> DeltaTable:
-    """The message table at `path`, which must be there and stays as it is.
+def message_table(path: TableLocation) -> TableState:
+    """The state of the message table at `path`, which must be there.
 
     Raises
     ------
@@ -424,12 +428,18 @@ def existing_table(path: TableLocation) -> DeltaTable:
         There is none, or it cannot be read.
     """
     check_table(path)
-    if not TableState(path).has_messages:
+    state = TableState(path)
+    if not state.has_messages:
         raise OptionError(
             f"{path} is no message table: it has no store times",
             advice="give the table that 'reput tail' keeps; what it keeps beside it is maintained with it",
         )
-    return DeltaTable(path.resolve(), spark_schema(TABLE_SCHEMA), later=LATER_NAMES)
+    return state
+
+
+def existing_table(path: TableLocation) -> DeltaTable:
+    """The message table at `path`, to be written; it stays as it is. Errors as `message_table`."""
+    return message_table(path).opened()
 
 
 def brokers_of(state: TableState, broker: str | None) -> tuple[str, ...]:
@@ -456,8 +466,8 @@ def optimize(path: TableLocation, broker: str | None) -> OptimizeReport:
     TransientError
         Other writers committed first again and again, or the disk is full.
     """
-    table = existing_table(path)
-    before = TableState(table.path)
+    before = message_table(path)
+    table = before.opened()
     names, merges = brokers_of(before, broker), 0
     for name in names:
         with log_errors(table.path), output_errors(f"{table.path} cannot be tidied", table.path):
@@ -574,7 +584,7 @@ def expire(path: TableLocation, retention: RowRetention, broker: str | None) -> 
         Other writers committed first again and again, or the disk is full.
     """
     expiring = _Expiring(path, retention, broker)
-    table = expiring.table
+    table = expiring.state.opened()
     with log_errors(table.path), output_errors(f"{table.path} cannot be tidied", table.path):
         done = {name: TableUpkeep(table, name, 0, retention).expire_to_the_end() for name in expiring.brokers}
         moves = {each.broker: each.expire(time.time()) for each in expiring.ledgers}
@@ -590,8 +600,7 @@ class _Expiring:
                 f"tableRetention={retention}: no row ever expires",
                 advice="give the rule that the tail has, by --config or --option",
             )
-        self.table = existing_table(path)
-        self.state = TableState(path)
+        self.state = message_table(path)
         self.brokers = [each.broker for each in self.state.brokers if broker in (None, each.broker)]
         self.ledgers = [
             ConsumptionTable(path, name, 0, retention) for name in ledger_brokers(path) if broker in (None, name)
@@ -624,8 +633,7 @@ def forgetting_plan(path: TableLocation, request: ForgetRequest) -> ForgetPlan:
     OutputError
         The table cannot be read.
     """
-    existing_table(path)
-    state = TableState(path)
+    state = message_table(path)
     with log_errors(state.path):
         found = traces(state.storage, request)
     present = {file.path for file in state.files}

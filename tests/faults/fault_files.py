@@ -12,10 +12,11 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from types import ModuleType
 from typing import Any
 from unittest import mock
 
@@ -393,3 +394,40 @@ def system(
             yield faulty
         finally:
             faulty.close_all()
+
+
+# --- a command that is killed before a call --------------------------------------------------------------
+
+_CHANGING = ("replace", "unlink", "rmdir", "mkdir", "makedirs", "write", "pwrite", "ftruncate", "fsync", "open", "link")
+
+
+class StoppingOs:
+    """The module ``os`` in which nothing changes the disk from call `number` on, as for a process that was killed."""
+
+    def __init__(self, number: int) -> None:
+        self.calls, self._number = 0, number
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(os, name)
+        if name not in _CHANGING:
+            return real
+
+        def call(*given: Any, **more: Any) -> Any:
+            if name == "open" and not given[1] & os.O_CREAT:
+                return real(*given, **more)
+            self.calls += 1
+            if self.calls >= self._number:
+                raise Stopped
+            return real(*given, **more)
+
+        return call
+
+
+@contextmanager
+def stopped_at(number: int, *modules: ModuleType) -> Iterator[StoppingOs]:
+    """Stop what these modules, `durable_file` among them, do to the disk, from call `number` on."""
+    stopping = StoppingOs(number)
+    with ExitStack() as patches:
+        for module in (durable_file, *modules):
+            patches.enter_context(mock.patch.object(module, "os", stopping))
+        yield stopping

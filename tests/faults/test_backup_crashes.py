@@ -3,56 +3,21 @@
 from __future__ import annotations
 
 import itertools
-import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-from unittest import mock
 
 import pytest
-from faults.fault_files import Stopped
+from faults.fault_files import Stopped, stopped_at
 from support.backups import GrowingStore
 from support.proof_counts import Proof
 from support.sink_runner import files_below, no_fsync
 from support.small_disk import mounted
 
-from reput.sinks.files import durable_file
 from reput.sinks.table import storage
 from reput.source.errors import OutputFullError
 
-_CHANGING = ("replace", "unlink", "rmdir", "mkdir", "makedirs", "write", "pwrite", "ftruncate", "fsync", "open", "link")
 KILLS = "G16 backups and restores that were killed"
-
-
-class StoppingOs:
-    """The module ``os`` in which nothing changes the disk from call `number` on, as for a process that was killed."""
-
-    def __init__(self, number: int) -> None:
-        self.calls, self._number = 0, number
-
-    def __getattr__(self, name: str) -> Any:
-        real = getattr(os, name)
-        if name not in _CHANGING:
-            return real
-
-        def call(*given: Any, **more: Any) -> Any:
-            if name == "open" and not given[1] & os.O_CREAT:
-                return real(*given, **more)
-            self.calls += 1
-            if self.calls >= self._number:
-                raise Stopped
-            return real(*given, **more)
-
-        return call
-
-
-@contextmanager
-def stopped_at(number: int) -> Iterator[StoppingOs]:
-    stopping = StoppingOs(number)
-    with mock.patch.object(durable_file, "os", stopping), mock.patch.object(storage, "os", stopping):
-        yield stopping
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +37,7 @@ def test_a_backup_stopped_at_every_call(tmp_path: Path, proof: Proof) -> None:
         shutil.rmtree(tmp_path / "backup")
         shutil.copytree(before, tmp_path / "backup")
         try:
-            with stopped_at(number):
+            with stopped_at(number, storage):
                 growing.step()
             lived = True
         except Stopped:
@@ -105,7 +70,7 @@ def test_an_expiry_stopped_at_every_call(tmp_path: Path, proof: Proof) -> None:
         shutil.rmtree(tmp_path / "backup")
         shutil.copytree(before, tmp_path / "backup")
         try:
-            with stopped_at(number):
+            with stopped_at(number, storage):
                 growing.backup.expire(growing.now_ms, keep_points=2, keep_ms=None, is_alone=True)
             lived = True
         except Stopped:
@@ -131,7 +96,7 @@ def test_a_restore_stopped_at_calls(step: int, tmp_path: Path, proof: Proof) -> 
     for number in itertools.count(1, step):
         target = tmp_path / "target"
         try:
-            with stopped_at(number):
+            with stopped_at(number, storage):
                 growing.restore(target)
             lived = True
         except Stopped:

@@ -4,28 +4,16 @@ from __future__ import annotations
 
 import itertools
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from unittest import mock
 
 import pytest
-from faults.fault_files import Stopped
-from faults.test_queues_crashes import StoppingOs
+from faults.fault_files import Stopped, stopped_at
 from support.broker_stores import unpack
 from support.proof_counts import Proof
 from support.sink_runner import files_below, index_contents, no_fsync
 
-from reput.sinks.files import durable_file
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.convert.convert import Conversion, Converted
-
-
-@contextmanager
-def stopped_at(number: int) -> Iterator[StoppingOs]:
-    stopping = StoppingOs(number)
-    with mock.patch.object(durable_file, "os", stopping):
-        yield stopping
 
 
 def convert(old: Path, new: Path) -> Converted:

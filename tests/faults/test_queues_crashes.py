@@ -6,59 +6,24 @@ The store always has one whole set of queues.
 from __future__ import annotations
 
 import itertools
-import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
-from faults.fault_files import Stopped
+from faults.fault_files import Stopped, stopped_at
 from support.broker_stores import unpack
 from support.rebuild_runner import rebuild
 from support.sink_runner import files_below, no_fsync
 
-from reput.sinks.files import durable_file
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.swap import finish_swap
 from reput.sinks.queue.rocksdb_queue import RocksDBQueues
 from reput.source.log.store_layout import rocksdb_queues
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.rebuild.queues import FILES, ROCKSDB, QueueMove
-
-_CHANGING = ("replace", "unlink", "rmdir", "mkdir", "makedirs", "write", "pwrite", "ftruncate", "fsync", "open")
-
-
-class StoppingOs:
-    """The module ``os`` in which nothing changes the disk from call `number` on, as for a process that was killed."""
-
-    def __init__(self, number: int) -> None:
-        self.calls, self._number = 0, number
-
-    def __getattr__(self, name: str) -> Any:
-        real = getattr(os, name)
-        if name not in _CHANGING:
-            return real
-
-        def call(*given: Any, **more: Any) -> Any:
-            if name == "open" and not given[1] & os.O_CREAT:
-                return real(*given, **more)
-            self.calls += 1
-            if self.calls >= self._number:
-                raise Stopped
-            return real(*given, **more)
-
-        return call
-
-
-@contextmanager
-def stopped_at(number: int) -> Iterator[StoppingOs]:
-    stopping = StoppingOs(number)
-    with mock.patch.object(durable_file, "os", stopping):
-        yield stopping
 
 
 def queues_of(store: Path) -> Any:

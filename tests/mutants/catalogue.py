@@ -77,7 +77,7 @@ MUTANTS = (
     ),
     _mutant(
         "a rebuild of a small log starts processes",
-        "streaming/cli/repair.py",
+        "streaming/rebuild/rebuild.py",
         "            alone=job.is_small,\n",
         "",
         "unit/streaming/cli/test_rebuild_command.py::test_a_small_log_needs_no_further_process",
@@ -1821,7 +1821,7 @@ MUTANTS = (
     ),
     _mutant(
         "another broker's message id is taken for one of this log",
-        "streaming/convert/convert.py",
+        "streaming/convert/moved_records.py",
         "isinstance(there, Message) and MessageId.of(there) == message_id",
         "isinstance(there, Message)",
         f"{CONVERT}::test_the_log_of_a_plain_broker",

@@ -11,7 +11,7 @@ from support.logs import put_bytes
 from support.record_writer import CommitLogWriter
 
 from reput.sinks.backup.restore_point import RestorePoint
-from reput.source.errors import OutputError, StoreError, UnexplainedError
+from reput.source.errors import OutputError, StoreError, TransientError, UnexplainedError
 
 
 @pytest.fixture
@@ -149,6 +149,21 @@ def test_another_store_is_refused(growing: GrowingStore, tmp_path: Path) -> None
     with pytest.raises(UnexplainedError, match="is in segments of 4096: it is another store; give another --to"):
         larger.step()
     assert growing.backup.numbers() == [1, 2]
+
+
+def test_a_log_that_is_away(growing: GrowingStore) -> None:
+    """It is no other store: the same command goes on when it is back."""
+    growing.grow(2)
+    log = growing.store / "commitlog"
+    log.rename(growing.root / "away")
+    log.mkdir()
+    with pytest.raises(TransientError, match="holds no segment"):
+        growing.step()
+    log.rmdir()
+    (growing.root / "away").rename(log)
+    growing.append(1)
+    assert growing.step() is not None
+    assert growing.backup.numbers() == [1, 2, 3]
 
 
 @pytest.mark.parametrize("torn", [b"", b'{"offsetTable":', b"\0" * 40])

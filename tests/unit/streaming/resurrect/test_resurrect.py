@@ -158,7 +158,8 @@ def test_delayed_messages_go_on_behind_the_last_that_was_delivered(lost: Callabl
             for other in messages
         ):
             delivered[message.queue_id + 1] = max(delivered[message.queue_id + 1], message.queue_offset + 1)
-    assert sorted(delivered.values())[-5:] != sorted(delivered.values())[:5] == [0] * 5
+    assert 0 in delivered.values()  # levels of which nothing was delivered, and others
+    assert max(delivered.values()) > 0
     store.lose("delayOffset.json")
     store.resurrect()
     made = {int(level): offset for level, offset in store.made("delayOffset.json").items()}

@@ -1,0 +1,108 @@
+"""Where each record of the log went that `reput convert` copies, and what names records by their places."""
+
+from __future__ import annotations
+
+import io
+import os
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.store_path import REBUILD_ROOT
+from reput.source.log.log_reader import read_message
+from reput.source.log.mapped_file_queue import MappedFile, MappedFileQueue
+from reput.source.log.range_reader import DecodeOptions
+from reput.source.log.store_layout import file_name
+from reput.source.record.message_decoder import Message, MessageId
+
+_MOVED = (*REBUILD_ROOT, "moved")
+# A unit of a timer log (``TimerLog#append``); other units end a file.
+TIMER_UNIT = np.dtype(
+    [
+        *(("size", ">i4"), ("previous", ">i8"), ("magic", ">i4"), ("written", ">i8"), ("delayed", ">i4")),
+        *(("physical_offset", ">i8"), ("msg_size", ">i4"), ("topic_hash", ">i4"), ("reserved", ">i8")),
+    ]
+)
+_TIMER_MAGIC_MAX = 0xF
+
+assert TIMER_UNIT.itemsize == 52
+
+
+class MovedRecords:
+    """Where the records of the old log `queue` are in the new one; kept in a file for each old segment."""
+
+    def __init__(self, files: DurableFiles, queue: MappedFileQueue) -> None:
+        self._files = files
+        self._queue = queue
+        self._known: dict[int, np.ndarray[tuple[int, int], np.dtype[np.int64]]] = {}
+        # Of the segment that is being copied.
+        self._old: list[int] = []
+        self._new: list[int] = []
+
+    def load(self, file: MappedFile) -> tuple[int, int] | None:
+        """The number of records of a segment that was copied whole, and where they end in the new log; else None."""
+        path = self._files.root.joinpath(*_MOVED, file_name(file.file_from_offset))
+        if not path.exists():
+            return None
+        pair = np.load(path, mmap_mode="r")
+        self._known[file.file_from_offset] = pair[:2]
+        return pair.shape[1] - 1, int(pair[1, -1])
+
+    def note(self, old: int, new: int) -> None:
+        """Note where a record of the segment that is being copied went."""
+        self._old.append(old)
+        self._new.append(new)
+
+    def finish(self, file: MappedFile, end: int) -> None:
+        """Note durably that the segment is copied; the new log ends at `end`, and is durable."""
+        # The last pair is no record's.
+        pair, data = np.array([[*self._old, file.end], [*self._new, end]], np.int64), io.BytesIO()
+        np.save(data, pair)
+        self._files.replace(*_MOVED, file_name(file.file_from_offset), data=data.getbuffer())
+        self._old, self._new = [], []
+        self.load(file)
+
+    def offset(self, offset: int) -> int | None:
+        """See ``MovedTo``."""
+        file = self._queue.find(offset)
+        if file is None:
+            return None
+        known = self._known.get(file.file_from_offset)
+        if known is not None:
+            at = int(np.searchsorted(known[0], offset))
+            return int(known[1, at]) if at < known.shape[1] - 1 and known[0, at] == offset else None
+        at = bisect_left(self._old, offset)
+        return self._new[at] if at < len(self._old) and self._old[at] == offset else None
+
+    def message_id(self, message_id: MessageId) -> MessageId | None:
+        """See ``MovedTo``; another broker's message may have the same offset."""
+        now, file = self.offset(message_id.offset), self._queue.find(message_id.offset)
+        if now is None or file is None:
+            return None
+        there = read_message(file, message_id.offset, file.end, DecodeOptions())
+        is_same = isinstance(there, Message) and MessageId.of(there) == message_id
+        return replace(message_id, offset=now) if is_same else None
+
+    def timers(self, units: np.ndarray[tuple[int], np.dtype[np.void]]) -> None:
+        """Change the units of a timer log to name the records where they are now."""
+        at = np.flatnonzero((units["size"] == TIMER_UNIT.itemsize) & (units["magic"] >= 0))
+        for row in at[units["magic"][at] <= _TIMER_MAGIC_MAX]:
+            now = self.offset(int(units["physical_offset"][row]))
+            if now is not None:
+                units["physical_offset"][row] = now
+
+    @property
+    def last(self) -> int:
+        """Where the last record was in the old log, which has one."""
+        known = [self._known[at] for at in sorted(self._known)]
+        return int(next(pair[0, -2] for pair in reversed(known) if pair.shape[1] > 1))
+
+    def times(self) -> Iterator[tuple[int, int]]:
+        """For each old segment with records: where its last one is now, and when the segment was written last (ns)."""
+        for file in self._queue.files:
+            known = self._known.get(file.file_from_offset)
+            if known is not None and known.shape[1] > 1:
+                yield int(known[1, -2]), os.stat(file.path).st_mtime_ns
