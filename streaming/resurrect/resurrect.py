@@ -15,7 +15,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -90,12 +90,16 @@ class Resurrection:
 
 @dataclass(frozen=True)
 class _Kept:
-    """The table of a file that could be read, and which file that was: itself, its ``.bak``, or none."""
+    """The table of a file that could be read, and which file that was: itself, its ``.bak``, or none.
+
+    `others` is what else it has, such as forbidden groups.
+    """
 
     table: dict[str, Any]
     source: str
     is_whole: bool
     modified_ms: int = -1
+    others: dict[str, Any] = field(default_factory=dict)
 
 
 def resurrected(config: PipelineConfig, table: TableLocation | None = None) -> Resurrection:
@@ -175,15 +179,16 @@ class _Resurrecting:
         for file in (path, backup_of(path)):
             try:
                 data = file.read_bytes()
-                table = json_of(data)[_TABLE_OF[name]] if data.strip(b"\0 \r\n\t") else None
-                if isinstance(table, dict):
-                    return _Kept(table, file.name, file == path, int(file.stat().st_mtime * 1000))
+                value = json_of(data) if data.strip(b"\0 \r\n\t") else None
+                table = None if value is None else value.pop(_TABLE_OF[name])
+                if value is not None and isinstance(table, dict):
+                    return _Kept(table, file.name, file == path, int(file.stat().st_mtime * 1000), value)
                 damages.append(f"{file.name} is {'empty' if table is None else 'none that a broker wrote'}")
             except FileNotFoundError:
                 damages.append(f"{file.name} is missing")
             except OSError as error:
                 raise StoreError(f"cannot read {file}: {error.strerror}", file=file) from error
-            except (ValueError, TypeError, LookupError, RecursionError):
+            except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
                 damages.append(f"{file.name} is damaged")
         self._found.remarks.append(" and ".join(damages))
         return _Kept({}, "", is_whole=False)
@@ -199,7 +204,11 @@ class _Resurrecting:
         version = {"counter": 1, "timestamp": time.time_ns() // 1_000_000}
         clock = {_CLOCK: {**version, "stateVersion": 0} if self._has_attributes else version}
         has_clock = self._has_attributes or name in (TOPICS, GROUPS)
-        self._found.documents[name] = {**(clock if has_clock else {}), _TABLE_OF[name]: table}
+        self._found.documents[name] = {
+            **self._kept[name].others,
+            **(clock if has_clock else {}),
+            _TABLE_OF[name]: table,
+        }
 
     # ------------------------------------------------------------------------------------------------------------------
     # Topics and groups.
@@ -319,6 +328,7 @@ class _Resurrecting:
             if offset > self._end(name, queue)
         ]
         if ahead:
+            self._kept[OFFSETS] = replace(kept, others={})  # these may lead beyond the ends, too
             self._found.remarks.append(
                 f"{kept.source} has {counted(len(ahead), 'offset')} beyond the end of the queue, the first of "
                 f"{shown(ahead[0])}: the log was cut, or the file is another broker's"

@@ -55,14 +55,17 @@ class Lost:
 
     def made(self, name: str) -> dict[str, Any]:
         """The table of a file that was made."""
-        found = json_of((self.result / name).read_bytes())
-        table: dict[str, Any] = next(found[key] for key in found if key.endswith("Table"))
-        return table
+        return self.table_of(self.result / name)
 
     def was(self, name: str) -> dict[str, Any]:
         """The table of the broker's own file."""
-        found = json_of((self.original.root / "config" / name).read_bytes())
-        return dict(found.get("topicConfigTable") or found.get("subscriptionGroupTable") or found["offsetTable"])
+        return self.table_of(self.original.root / "config" / name)
+
+    @staticmethod
+    def table_of(path: Path) -> dict[str, Any]:
+        found = json_of(path.read_bytes())
+        names = ("topicConfigTable", "subscriptionGroupTable", "offsetTable")
+        return dict(next(found[name] for name in names if name in found))
 
 
 @pytest.fixture
@@ -125,8 +128,25 @@ def test_a_whole_file_stays_as_it_is(lost: Callable[[str], Lost]) -> None:
     for name in ("v4-plain", "v5-plain"):
         store = lost(name)
         assert [row for row in store.resurrect() if row["file"] != "subscriptionGroup.json"] == []
-        for file in ("topics.json", "consumerOffset.json"):
-            assert store.made(file) == store.was(file)
+        for file in FILES:
+            had, made = (json_of((root / file).read_bytes()) for root in (store.config, store.result))
+            assert {**had, "dataVersion": None} == {**made, "dataVersion": None} or file == "subscriptionGroup.json"
+
+
+def test_what_else_a_file_has_stays(lost: Callable[[str], Lost]) -> None:
+    """Forbidden groups, and offsets of consumers that pull."""
+    store = lost("v5-plain")
+    path = store.config / "subscriptionGroup.json"
+    path.write_text(json.dumps({**json_of(path.read_bytes()), "forbiddenTable": {"plain_cg": {"TopicA": 1}}}))
+    (store.config / "consumerOffset.json").rename(store.config / "consumerOffset.json.bak")
+    store.resurrect()
+    assert json_of((store.result / path.name).read_bytes())["forbiddenTable"] == {"plain_cg": {"TopicA": 1}}
+    had, made = (
+        json_of(file.read_bytes())
+        for file in (store.config / "consumerOffset.json.bak", store.result / "consumerOffset.json")
+    )
+    assert had["pullOffsetTable"]
+    assert (made["pullOffsetTable"], made["groupTopicMap"]) == (had["pullOffsetTable"], had["groupTopicMap"])
 
 
 def test_groups_come_from_their_topics_and_offsets(lost: Callable[[str], Lost]) -> None:
@@ -208,12 +228,13 @@ def test_a_file_of_another_broker(lost: Callable[[str], Lost], tmp_path: Path) -
     store, table = lost("v5-plain"), tmp_path / "messages"
     ledger_of(store, table, NOW_MS)
     there = {"TopicA@plain_cg": {"0": 10**6, "1": 7, "2": 10**6}, "Elsewhere@other": {"0": 12}}
-    (store.config / "consumerOffset.json").write_text(json.dumps({"offsetTable": there}))
+    (store.config / "consumerOffset.json").write_text(json.dumps({"offsetTable": there, "pullOffsetTable": there}))
     rows = {row["name"]: row for row in store.resurrect("--table", str(table)) if row["file"] == "consumerOffset.json"}
     assert "has 3 offsets beyond the end of the queue, the first of TopicA@plain_cg" in store.said
     end = {int(queue): offset for queue, offset in store.was("consumerOffset.json")["TopicA@plain_cg"].items()}
     made = store.made("consumerOffset.json")
     assert made == {"TopicA@plain_cg": {"0": 5, "1": 6, "2": end[2]}, "Elsewhere@other": {"0": 0}}
+    assert "pullOffsetTable" not in json_of((store.result / "consumerOffset.json").read_bytes())
     assert rows["TopicA@plain_cg 2"]["now"] == str(10**6)
     assert rows["TopicA@plain_cg 2"]["evidence"].endswith(f": {10**6}; the queue ends before")
 
