@@ -22,6 +22,8 @@ BREAK ?= --release 4.9.3 --events 100 --seed 1
 SOAK ?=
 # Arguments of `make consumption`: --minutes, --rate.
 CONSUMPTION ?=
+# Arguments of `make lifeline`: --minutes, --rate, --restores, --seed.
+LIFELINE ?=
 # Arguments of `make pythons`: interpreters or versions; all that are supported and found without any.
 PYTHONS ?=
 # Arguments of `make canary`: packages, RocketMQ, --rocketmq VERSION, --no-tests; all and the newest without any.
@@ -31,7 +33,7 @@ CANARY ?=
 DIST ?= dist
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast break consumption pythons canary deploy-check install-check docs lint format clean bench bench-all bench-scale bench-latency bench-brokers soak soak-lag soak-metrics-cost dist
+.PHONY: help demo test test-fast break consumption lifeline pythons canary deploy-check install-check docs lint format clean bench bench-all bench-scale bench-latency bench-brokers soak soak-lag soak-metrics-cost dist
 
 ##@ Use
 demo: $(PREPARED)  ## tail a real broker's store, compare every file with the broker's, ask the table
@@ -49,6 +51,9 @@ break: $(PREPARED)  ## a live broker and its tail, broken 100 times: an hour; BR
 
 consumption: $(PREPARED)  ## 20 consumer groups of two live brokers, and what ask consumed says of each message: half an hour; CONSUMPTION="--minutes 2"
 	$(IN_MEMORY) PYTHONPATH=tests $(BIN)/python -m broker.consumption_run --work .work/consumption $(CONSUMPTION)
+
+lifeline: $(PREPARED)  ## two live brokers and their backups, all killed, then 50 stores restored and served: an hour, root; LIFELINE="--minutes 2 --restores 6"
+	PYTHONPATH=tests $(BIN)/python -m broker.lifeline_run --work .work/lifeline $(LIFELINE)
 
 pythons: $(READY)  ## fast tests and main commands under Python 3.10 to 3.13: half an hour; PYTHONS="3.12 3.13"
 	$(IN_MEMORY) PYTHONPATH=tests $(BIN)/python tests/pythons.py $(PYTHONS)

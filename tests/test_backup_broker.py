@@ -7,23 +7,19 @@ The short form boots 4.9.3 on one store::
 
 from __future__ import annotations
 
-import random
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import javaproperties
 import pytest
+from broker import lifeline_run
 from broker.boot_check import boot_check
 from broker.log_contents import LogContents
 from broker.rocketmq import RocketMQ
 from support.broker_stores import unpack
-from support.command_line import invoke, run_reput
-from support.live_run import BROKER_CONF
+from support.command_line import run_reput
+from support.proof_counts import Proof
 from test_rocksdb_broker import plan_of, served_all, start
 
 pytestmark = pytest.mark.broker
@@ -83,68 +79,12 @@ def test_queues_and_topics_in_rocksdb(part: float, release: GetRelease, tmp_path
     assert happened.facts["dispatched"] == 0
 
 
-class Following:
-    """`reput backup --follow` as a process beside a broker."""
-
-    def __init__(self, store: Path, work: Path, version: str) -> None:
-        self._log = work / "follow.log"
-        self._given = ["--broker-conf", str(work / "backup.conf"), "-o", f"brokerVersion={version}"]
-        self._command = [str(Path(sys.executable).with_name("reput")), "backup", "--follow", "--every", "2"]
-        self._command += ["--store", str(store), "--to", str(work / "backup"), *self._given]
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
-
-    def end(self, number: int = signal.SIGKILL) -> int:
-        assert self._process is not None
-        self._process.send_signal(number)
-        return self._process.wait(timeout=60)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("version", ["4.9.3", "5.5.0"])
-def test_kills_of_both_sides(version: str, release: GetRelease, tmp_path: Path) -> None:
-    """Under load, broker and backup are killed and started again; restores at random times are equal to the log."""
-    rocketmq, rng = release(version), random.Random(version)
-    (tmp_path / "backup.conf").write_text("".join(f"{name}={value}\n" for name, value in BROKER_CONF.items()))
-    given = ["--broker-conf", str(tmp_path / "backup.conf"), "-o", f"brokerVersion={version}"]
-    with (
-        rocketmq.name_server(tmp_path / "namesrv") as names,
-        rocketmq.broker(tmp_path / "broker", names, BROKER_CONF) as broker,
-    ):
-        following = Following(broker.store, tmp_path, version)
-        following.start()
-        rocketmq.workload("send", names, topics="A:4", count=50, mode="sync", acksFile=tmp_path / "first.jsonl")
-        load = {"topics": "A:4,B:8", "rate": 300, "seconds": 30, "threads": 4, "mode": "async"}
-        with rocketmq.start_workload("send", names, **load, acksFile=tmp_path / "acks.jsonl") as running:
-            for side in ("backup", "broker", "backup"):
-                time.sleep(5 + 2 * rng.random())
-                if side == "broker":
-                    broker.kill()
-                    broker.start()
-                else:
-                    following.end()
-                    following.start()
-            running.wait()
-        place = ["--from", str(tmp_path / "backup")]
-        deadline = time.monotonic() + 60
-        while invoke(["backup", "status", "--store", str(broker.store), *place, "--within", "0"]).exit_code:
-            assert time.monotonic() < deadline, (tmp_path / "follow.log").read_text()
-            time.sleep(1)
-        assert following.end(signal.SIGTERM) == 0
-        broker.stop()
-    assert "every restore point can be restored" in run_reput(["backup", "verify", *place]).output
-    records = LogContents.load(broker.store, {}).records
-    for number in range(4):
-        at_ms = rng.choice(records[len(records) // 10 :]).store_timestamp
-        restored = tmp_path / f"restored-{number}"
-        restored.mkdir()
-        shutil.copyfile(tmp_path / "backup.conf", restored / "broker.conf")
-        run_reput(["restore", *place, "--to", str(restored / "store"), "--at", str(at_ms), *given])
-        expected = [record for record in records if record.store_timestamp <= at_ms]
-        assert LogContents.load(restored / "store", {}).records == expected
-        if number % 2:
-            report = boot_check(rocketmq, restored, restored / "store", tmp_path / f"boot-{number}", QUERIES_MAX)
-            assert report.accepted, str(report)
+def test_kills_of_both_sides(tmp_path: Path, release: GetRelease, proof: Proof) -> None:
+    """The short form of `make lifeline`: two live brokers, their backups and what is restored of them."""
+    assert release("4.9.3")
+    worlds = lifeline_run.run(tmp_path, 60, 300, 4)
+    restores = [each for world in worlds for each in world.restores]
+    assert len(restores) == 4
+    assert [each.wrong for each in restores if each.wrong] == []
+    proof("G16 restores at random times of a log whose broker and backup were killed", len(restores))

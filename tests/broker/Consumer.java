@@ -1,4 +1,6 @@
+import java.io.BufferedOutputStream;
 import java.io.BufferedWriter;
+import java.io.DataOutputStream;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -45,14 +47,17 @@ final class Consumer {
     private final long deadline;
     private final MessageSelector selector;
     private final String path;
+    private final String offsetsPath;
     private final DefaultMQPullConsumer client;
     private BufferedWriter file;
+    private DataOutputStream offsets;
     private long total;
 
     /**
      * {@code count=0}: until each queue's end, as it is when reached; else until so many messages or
      * {@code timeoutSeconds}. {@code tags=} or {@code sql=} let the broker filter. {@code messagesFile=}
-     * gets a line of JSON for each message.
+     * gets a line of JSON for each message, {@code offsetsFile=} eight bytes, the physical offset; then there are no
+     * digests.
      */
     Consumer(Cluster cluster, Arguments arguments) {
         this.cluster = cluster;
@@ -63,6 +68,7 @@ final class Consumer {
         String tags = arguments.text("tags", "*");
         selector = sql.isEmpty() ? MessageSelector.byTag(tags) : MessageSelector.bySql(sql);
         path = arguments.text("messagesFile", "");
+        offsetsPath = arguments.text("offsetsFile", "");
         client = cluster.configure(new DefaultMQPullConsumer("reput-consume"));
         arguments.refuseUnread();
     }
@@ -79,6 +85,8 @@ final class Consumer {
             learnBrokerVersions();
         }
         file = path.isEmpty() ? null : Files.newBufferedWriter(Path.of(path), StandardCharsets.UTF_8);
+        offsets = offsetsPath.isEmpty()
+            ? null : new DataOutputStream(new BufferedOutputStream(Files.newOutputStream(Path.of(offsetsPath))));
         boolean more = true;
         while (more) {
             boolean found = false;
@@ -92,6 +100,9 @@ final class Consumer {
         }
         if (file != null) {
             file.close();
+        }
+        if (offsets != null) {
+            offsets.close();
         }
         Map<String, Object> report = report(queues);
         client.shutdown();
@@ -130,6 +141,10 @@ final class Consumer {
         total++;
         progress.count++;
         progress.seen.set((int) (message.getQueueOffset() - progress.minOffset));
+        if (offsets != null) {
+            offsets.writeLong(message.getCommitLogOffset());
+            return;
+        }
         String line = Json.write(Messages.describe(message));
         progress.digest.update(line.getBytes(StandardCharsets.US_ASCII));
         if (file != null) {

@@ -22,7 +22,8 @@ class S3Server:
     """Answers on a port of its own.
 
     It may be bad: `ignores` the condition of a put, `refuses` one with it, is `lossy` (does the first of a key and
-    says that it could not), or says of the first that there is a `conflict`. `requests` are methods with paths.
+    says that it could not), says of the first that there is a `conflict`, or is `flaky` (has an error for every third
+    request). `requests` are methods with paths.
     """
 
     def __init__(self, kind: str = "") -> None:
@@ -77,6 +78,8 @@ class S3Server:
             return _error(environ, start, "501 Not Implemented", "NotImplemented")
         with self._lock:
             self.requests.append(f"{method} {path}")
+            if self.kind == "flaky" and len(self.requests) % 3 == 0:
+                return _error(environ, start, "500 Internal Server Error", "InternalError")
             is_first = is_conditional and path not in self._seen
             self._seen.update([path] if is_first else [])
             if self.kind == "ignores":
