@@ -56,9 +56,14 @@ class StoreLock:
                 advice="stop it first, or give another --output",
                 file=path,
             ) from error
+        try:
+            if os.fstat(self._descriptor).st_size == 0:
+                os.pwrite(self._descriptor, b"lock", 0)  # as a broker does
+                os.fsync(self._descriptor)  # `abort_file` compares the time of this write, also after a power failure
+        except OSError as error:
+            os.close(self._descriptor)
+            raise output_error_of(error)(f"cannot write {path}: {error.strerror}", file=path) from error
         _held.add(self._key)
-        if os.fstat(self._descriptor).st_size == 0:
-            os.pwrite(self._descriptor, b"lock", 0)  # as a broker does
 
     def _holder(self) -> str:
         question = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)

@@ -8,6 +8,7 @@ names since their directory's.
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import shutil
 import threading
@@ -212,7 +213,26 @@ def _alone(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 #: What changes nothing.
-HARMLESS = {"fspath", "path", "strerror", "fdopen", "stat", "lstat", "fstat", "lseek", "pread"}
+HARMLESS = {"fspath", "path", "strerror", "stat", "lstat", "fstat", "lseek", "pread", "scandir"}
+
+
+class _TwinFile:
+    """What ``fdopen`` gives: each write is one of the system at once."""
+
+    def __init__(self, faulty: FaultyOs, descriptor: int) -> None:
+        self._faulty, self._descriptor = faulty, descriptor
+
+    def write(self, data: bytes) -> int:
+        return int(self._faulty.write(self._descriptor, memoryview(data)))
+
+    def flush(self) -> None:
+        pass
+
+    def __enter__(self) -> _TwinFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._faulty.close(self._descriptor)
 
 
 class FaultyOs:
@@ -322,6 +342,17 @@ class FaultyOs:
         self._disk.rename(source, target)
 
     @_alone
+    def link(self, source: str | Path, target: str | Path) -> None:
+        self._count("link")
+        os.link(source, target)
+        self._disk.name(target, self._disk.find(source))
+
+    def fdopen(self, descriptor: int, mode: str, buffering: int = -1) -> Any:
+        """A file that writes by the twin, where the twin opened the descriptor."""
+        known = descriptor in self._nodes
+        return _TwinFile(self, descriptor) if known else os.fdopen(descriptor, mode, buffering)
+
+    @_alone
     def unlink(self, path: str | Path) -> None:
         node = self._disk.find(path)
         if node is not None:
@@ -334,6 +365,12 @@ class FaultyOs:
         self._count("rmdir")
         os.rmdir(path)
         self._disk.name(path, None)
+
+    @_alone
+    def makedirs(self, path: str | Path) -> None:
+        missing = list(itertools.takewhile(lambda each: not each.exists(), [Path(path), *Path(path).parents]))
+        for directory in reversed(missing):
+            self.mkdir(str(directory))
 
     @_alone
     def mkdir(self, path: str | Path) -> None:
@@ -379,9 +416,16 @@ def no_fault(_: int, __: str) -> None:
 
 @contextmanager
 def system(
-    disk: Disk, fault: Fault = no_fault, seed: int = 0, *, is_synced_whole: bool = False, **constants: int
+    disk: Disk,
+    fault: Fault = no_fault,
+    seed: int = 0,
+    *modules: ModuleType,
+    is_synced_whole: bool = False,
+    **constants: int,
 ) -> Iterator[FaultyOs]:
     """Let `durable_file` run on a faulty system, with other `constants`; one process from its start to its end.
+
+    So do `modules`, which call ``os`` themselves.
 
     `is_synced_whole` is whether the disk's file system is one that is synced whole, where there is much to sync.
     """
@@ -389,7 +433,10 @@ def system(
     with (
         mock.patch.multiple(durable_file, os=faulty, ThreadPoolExecutor=OneThread, **constants),
         mock.patch.multiple(file_system, os=faulty, is_synced_whole=lambda _: is_synced_whole, _sync=faulty.syncfs),
+        ExitStack() as patches,
     ):
+        for module in modules:
+            patches.enter_context(mock.patch.object(module, "os", faulty))
         try:
             yield faulty
         finally:
