@@ -155,6 +155,26 @@ SYSTEM_TOPICS_STAY_ALONE = Rule(
 KEEPS_QUEUES_IN_ROCKSDB = Rule(
     (5, 2, 0), "queues may be in RocksDB (storeType=defaultRocksDB)", "DefaultMessageStore#createConsumeQueueStore"
 )
+KEEPS_TIMERS = Rule(
+    (5, 0, 0),
+    "timer messages are sent when they are due; before, they stay in rmq_sys_wheel_timer",
+    "timer.TimerMessageStore#load, #start",
+)
+READS_TIMERS_WITHIN_THE_QUEUE = Rule(
+    (5, 3, 2),
+    "timer messages are read from their queue's end at most; before, those up to a later place were passed over",
+    "timer.TimerMessageStore#recover",
+)
+ENDS_TRANSACTIONS_TOGETHER = Rule(
+    (5, 1, 0),
+    "one message ends several transactions; before, a broker ends none by it, and checks these again",
+    "TransactionalMessageServiceImpl#fillOpRemoveMap (of the broker)",
+)
+KEEPS_MORE_IN_ROCKSDB = Rule(
+    (5, 4, 0),
+    "index, timers and transactions may be in RocksDB (indexRocksDBEnable, timerRocksDBEnable, transRocksDBEnable)",
+    "rocksdb.MessageRocksDBStorage",
+)
 INDEXES_TAGS = Rule((5, 4, 0), "the index has tags, too", "IndexService#buildIndex")
 KEEPS_QUEUES_IN_BOTH = Rule(
     (5, 4, 0), "queues may be in files and in RocksDB (rocksdbCQDoubleWriteEnable)", "CombineConsumeQueueStore"

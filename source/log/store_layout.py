@@ -43,6 +43,8 @@ COMMIT_LOG = "commitlog"
 CONSUME_QUEUE = "consumequeue"
 #: With ``useSeparateStorePathForRocksdbCQ`` RocksDB's queues are here, else among the topics' folders.
 ROCKSDB_QUEUES = "consumequeue_rocksdb"
+#: Brokers of 5.4.0 and later make this RocksDB database; if they are set to, it has the index, timers, transactions.
+MORE_IN_ROCKSDB = "rocksdbstore"
 MULTI_PATH_SPLITTER = ","
 _DLEDGER = "dledger-"
 _DLEDGER_DATA = "data"

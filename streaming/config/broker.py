@@ -21,7 +21,7 @@ from reput.sinks.filter.consumer_filter import BloomFilter, load_consumer_filter
 from reput.sinks.queue.batch_consume_queue import BATCH_KIND
 from reput.source import releases
 from reput.source.errors import OptionError, StoreError
-from reput.source.log.store_layout import rocksdb_queues
+from reput.source.log.store_layout import MORE_IN_ROCKSDB, rocksdb_queues
 from reput.source.options import shown
 from reput.source.releases import Version, version_of
 from reput.streaming.config.settings import AUTO, CONFIG_MANAGER_V1, CONFIG_MANAGER_V2, Settings
@@ -248,7 +248,7 @@ def _stamp(file: Path) -> object:
 #: The settings by which a broker keeps no index files.
 NO_INDEX_FILES = "messageIndexEnable=false, or indexFileWriteEnable=false from 5.4.0 on"
 #: How a store shows its version if that is not stated: 5.0.0 and later leave abort.bak, 5.4.0 and later rocksdbstore/.
-SHOWN_BY: Final[tuple[tuple[str, Version], ...]] = (("rocksdbstore", (5, 5, 0)), ("abort.bak", (5, 3, 3)))
+SHOWN_BY: Final[tuple[tuple[str, Version], ...]] = ((MORE_IN_ROCKSDB, (5, 5, 0)), ("abort.bak", (5, 3, 3)))
 # What releases make of a record in different ways.
 _CHANGES = (
     releases.FLUSHES_INDEX_AT_STOP,

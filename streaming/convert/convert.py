@@ -42,6 +42,7 @@ from reput.sinks.files.store_path import (
     RelativePath,
 )
 from reput.sinks.files.swap import finish_swap, swap
+from reput.sinks.formats.timer import TIMER_LOG, TIMER_UNIT, TIMER_WHEEL
 from reput.sinks.queue.consume_queue import KIND, rounded_file_size
 from reput.sinks.queue.lookup import end_of_entries
 from reput.sinks.queue.queue_reader import load_queues
@@ -61,7 +62,7 @@ from reput.streaming.config.broker import CONFIG, SHOWN_BY, broker_version
 from reput.streaming.config.broker_conf import BrokerConf
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.config.stored_sizes import check_fits_files
-from reput.streaming.convert.moved_records import TIMER_UNIT, MovedRecords
+from reput.streaming.convert.moved_records import MovedRecords
 from reput.streaming.output.paths import OutputPaths, refuse_paths_inside
 from reput.streaming.process import terminal
 from reput.streaming.rebuild.plan import RebuildRequest
@@ -69,12 +70,7 @@ from reput.streaming.rebuild.rebuild import rebuild
 
 _log = logging.getLogger("reput")
 
-_KV_STORE, _TIMER_LOG, _TIMER_WHEEL, _COMPACTION_LOG = (
-    "kvStore",
-    "timerlog",
-    "timerwheel",
-    ("compaction", "compactionLog"),
-)
+_KV_STORE, _COMPACTION_LOG = "kvStore", ("compaction", "compactionLog")
 # What is done, in the new store; where it was done before, and what else is not for a broker.
 _CONVERTED = (REPUT, "convert.json")
 _PLAN = (*REBUILD_ROOT, "convert-plan.json")
@@ -291,12 +287,12 @@ class Conversion:
 
     def _copy_others(self, moved: MovedRecords) -> None:
         """Copy what a broker keeps beside its log, queues and index; timers name the records where they are now."""
-        for folder in (CONFIG, _KV_STORE, _TIMER_LOG):
+        for folder in (CONFIG, _KV_STORE, TIMER_LOG):
             for path in sorted((self._store / folder).rglob("*")):
                 if path.is_file():
                     parts = path.relative_to(self._store).parts
-                    self._copy(path, parts, moved if folder == _TIMER_LOG else None)
-        for path in self._store.glob(f"{_TIMER_WHEEL}*"):
+                    self._copy(path, parts, moved if folder == TIMER_LOG else None)
+        for path in self._store.glob(f"{TIMER_WHEEL}*"):
             self._copy(path, (path.name,), None)
         for name, _ in SHOWN_BY:  # a broker's own are of no use; reput sees by them which release kept the store
             if (self._store / name).is_dir():

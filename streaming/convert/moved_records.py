@@ -12,6 +12,7 @@ import numpy as np
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_path import REBUILD_ROOT
+from reput.sinks.formats.timer import is_unit
 from reput.source.log.log_reader import read_message
 from reput.source.log.mapped_file_queue import MappedFile, MappedFileQueue
 from reput.source.log.range_reader import DecodeOptions
@@ -19,16 +20,6 @@ from reput.source.log.store_layout import file_name
 from reput.source.record.message_decoder import Message, MessageId
 
 _MOVED = (*REBUILD_ROOT, "moved")
-# A unit of a timer log (``TimerLog#append``); other units end a file.
-TIMER_UNIT = np.dtype(
-    [
-        *(("size", ">i4"), ("previous", ">i8"), ("magic", ">i4"), ("written", ">i8"), ("delayed", ">i4")),
-        *(("physical_offset", ">i8"), ("msg_size", ">i4"), ("topic_hash", ">i4"), ("reserved", ">i8")),
-    ]
-)
-_TIMER_MAGIC_MAX = 0xF
-
-assert TIMER_UNIT.itemsize == 52
 
 
 class MovedRecords:
@@ -88,8 +79,7 @@ class MovedRecords:
 
     def timers(self, units: np.ndarray[tuple[int], np.dtype[np.void]]) -> None:
         """Change the units of a timer log to name the records where they are now."""
-        at = np.flatnonzero((units["size"] == TIMER_UNIT.itemsize) & (units["magic"] >= 0))
-        for row in at[units["magic"][at] <= _TIMER_MAGIC_MAX]:
+        for row in np.flatnonzero(is_unit(units)):
             now = self.offset(int(units["physical_offset"][row]))
             if now is not None:
                 units["physical_offset"][row] = now

@@ -302,6 +302,8 @@ def verdict(found: Prediction) -> str:
         losses.append(f"misreads the index: {found.misread_index}")
     if found.index_is_ahead:
         losses.append(f"puts no key of a new message before offset {found.index_end}")
+    if found.timers is not None and found.timers.lost:
+        losses.append(f"never sends {counted(found.timers.lost, 'timer message')} that waited")
     nothing = "nothing more is lost" if found.unserved else "nothing is lost"
     return f"{found.release} starts, and {', '.join(losses) or nothing}"
 
@@ -350,8 +352,32 @@ def _fact_lines(prediction: Prediction) -> Iterator[str]:
     if prediction.index_missing:
         stay = counted(prediction.index_missing, "message with keys stays", "messages with keys stay")
         yield f"  index     {stay} out of it"
+    yield from _waiting_lines(prediction)
     if prediction.index_is_ahead:
         yield f"  index     ends at offset {prediction.index_end}, behind the log: new messages before have no keys"
+
+
+def _waiting_lines(prediction: Prediction) -> Iterator[str]:
+    timers, transactions = prediction.timers, prediction.transactions
+    if timers is not None and not timers.are_sent and timers.waiting:
+        yield f"  timers    {counted(timers.waiting, 'message waits', 'messages wait')}, and none is sent"
+    elif timers is not None and (timers.waiting or timers.due):
+        lost = f", {timers.lost} of them for ever: they are in no slot that is read, nor read again" * bool(timers.lost)
+        yield f"  timers    {counted(timers.waiting, 'message waits', 'messages wait')}{lost}"
+        if timers.due:
+            again = f", {timers.sent_again} of them again: they were delivered or recalled" * bool(timers.sent_again)
+            yield f"  timers    {counted(timers.due, 'message is', 'messages are')} sent at once{again}"
+    if transactions is not None and (transactions.open or transactions.checked_again):
+        unchecked = f", {transactions.unchecked} of them not checked: the broker keeps none in RocksDB"
+        yield (
+            f"  halves    {counted(transactions.open, 'transaction is', 'transactions are')} open"
+            f"{unchecked * bool(transactions.unchecked)}"
+        )
+        if transactions.checked_again:
+            checked = counted(
+                transactions.checked_again, "transaction that has ended is", "transactions that have ended are"
+            )
+            yield f"  halves    {checked} checked again: the release does not read what ended them"
 
 
 def _advice_lines(found: Diagnosis) -> Iterator[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -66,6 +67,7 @@ from reput.streaming.doctor.prediction import (
     StartSettings,
     not_known,
 )
+from reput.streaming.doctor.waiting import TIMER_TOPIC, WaitingMessages
 from reput.streaming.effects.range_task import RangeTask
 from reput.streaming.output.recovery_start import recovered_first
 
@@ -882,8 +884,16 @@ class _Start:
             if is_behind and queue is not None:
                 self.behind.append(f"{topic}-{queue_id}")
             states.append(PredictedQueue(topic, queue_id, max_offset, entries, expected.entries, max(0, missing)))
+        waits = WaitingMessages.of(
+            [segment.file for segment in self.segments], self.log_end, {each.topic for each in states}
+        )
+        ends = {(each.topic, each.queue_id): each.max_offset for each in states}
         return replace(
             found,
+            timers=waits.predicted_timers(
+                self.store, self.settings, ends.get((TIMER_TOPIC, 0), 0), int(time.time() * 1000)
+            ),
+            transactions=waits.transactions(self.settings),
             queues=tuple(states),
             damaged_ranges=kept.damaged_ranges,
             renumbered=tuple(sorted({each.topic for each in states if each.records} & self._unknown_batch_topics)),

@@ -22,6 +22,7 @@ from reput.streaming.config.broker import (
     unseen_queues,
 )
 from reput.streaming.config.broker_conf import FILE_STORE, BrokerConf
+from reput.streaming.config.consumer_offsets import ConsumerOffsetsWatch
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.output.recovery_start import RecoverySettings, recovery_settings
 
@@ -117,6 +118,53 @@ class Moving:
 
 
 @dataclass(frozen=True)
+class PredictedTimers:
+    """What becomes of the timer messages of the log that have a unique key.
+
+    Attributes
+    ----------
+    waiting
+        How many were neither delivered nor recalled.
+    are_sent
+        Whether the release, with its settings, sends any.
+    reads_from
+        The queue offset from which on it reads ``rmq_sys_wheel_timer``; None where it reads nothing.
+    due
+        How many it sends at once, because their time is over.
+    sent_again
+        How many of these were delivered before, or recalled.
+    lost
+        How many of those that wait are never sent: they are not read again, and in no slot that is still read.
+    """
+
+    waiting: int = 0
+    are_sent: bool = True
+    reads_from: int | None = None
+    due: int = 0
+    sent_again: int = 0
+    lost: int = 0
+
+
+@dataclass(frozen=True)
+class PredictedTransactions:
+    """What becomes of the half messages of the log.
+
+    Attributes
+    ----------
+    open
+        How many were neither committed nor rolled back.
+    unchecked
+        How many of these the release, with its settings, never checks.
+    checked_again
+        How many that were ended are checked again.
+    """
+
+    open: int = 0
+    unchecked: int = 0
+    checked_again: int = 0
+
+
+@dataclass(frozen=True)
 class Prediction:
     """What one release does with a store.
 
@@ -169,6 +217,8 @@ class Prediction:
         Why it takes the index files for files of other sizes, so that it finds no key in them; empty if it does not.
     not_seen
         Which queues are where reput does not look, in a sentence; empty without such.
+    timers, transactions
+        What becomes of timer messages and of half messages; None where the log has none.
     """
 
     release: str
@@ -197,6 +247,8 @@ class Prediction:
     removed_segments: tuple[str, ...] = ()
     recovered_bytes: int = 0
     renumbered: tuple[str, ...] = ()
+    timers: PredictedTimers | None = None
+    transactions: PredictedTransactions | None = None
 
     @property
     def starts(self) -> bool:
@@ -248,6 +300,7 @@ class Prediction:
         is_lossless = not (self.lost.count or self.short_queues or self.index_missing or self.index_is_ahead)
         is_lossless &= not self.missing_entries
         is_lossless &= not self.renumbered
+        is_lossless &= self.timers is None or not self.timers.lost
         return self.starts and is_lossless and not self.misread_index
 
 
@@ -259,10 +312,14 @@ KNOWN_CHANGES = (
     *("maxHashSlotNum", "maxIndexNum", "messageIndexEnable", "messageIndexSafe"),
     *("enableMultiDispatch", "enableLmq", "longPollingEnable", "storeType", "enableDLegerCommitLog"),
     *("checkCRCOnRecover", "forceVerifyPropCRC", "commitLogRecoverMaxNum", "recheckReputOffsetFromCq"),
+    *("timerWheelEnable", "timerRocksDBEnable", "transRocksDBEnable"),
 )
 #: The releases that are asked about where none is named.
 RELEASES: tuple[Version, ...] = (V4, V5)
 
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+# The consumer group of the broker that checks half messages (``TransactionalMessageUtil#buildConsumerGroup``).
+_CHECKS = "CID_RMQ_SYS_TRANS"
 _MASTER_ID = 0
 _SLAVE = "SLAVE"
 _ROCKSDB_QUEUES = "defaultrocksdb"
@@ -282,6 +339,41 @@ _OTHER_STARTS = (
     "enableAcceleratedRecovery",
     "checkCommitLogOffsetOnRecover",
 )
+
+
+@dataclass(frozen=True)
+class WaitingSettings:
+    """What a broker does with timer messages and half messages.
+
+    `sends_timers` says whether it sends any, `timers_in_rocksdb` and `transactions_in_rocksdb` whether it keeps new
+    ones in RocksDB. `takes_snapshots` of the wheel (``timerWheelSnapshotFlush``). `precision_ms` and `timer_log_size`
+    are ``timerPrecisionMs`` and ``mappedFileSizeTimerLog`` (bytes). Half messages are checked from the queue offset
+    `checked_to` on.
+    """
+
+    sends_timers: bool = True
+    timers_in_rocksdb: bool = False
+    transactions_in_rocksdb: bool = False
+    takes_snapshots: bool = False
+    precision_ms: int = 1000
+    timer_log_size: int = 100 * 1024 * 1024
+    checked_to: int = 0
+
+    @classmethod
+    def of(cls, config: PipelineConfig, broker: BrokerConf, version: Version) -> WaitingSettings:
+        """Those of a ``broker.conf`` and the store's ``config/`` under a release."""
+        seen = ConsumerOffsetsWatch(config, config.store).look(takes_backup=True)
+        keeps_more = releases.KEEPS_MORE_IN_ROCKSDB.holds(version)
+        sends = releases.KEEPS_TIMERS.holds(version) and broker.switch("timerWheelEnable", default=True)
+        return cls(
+            sends_timers=sends,
+            timers_in_rocksdb=sends and keeps_more and broker.switch("timerRocksDBEnable"),
+            transactions_in_rocksdb=keeps_more and broker.switch("transRocksDBEnable"),
+            takes_snapshots=keeps_more and broker.switch("timerWheelSnapshotFlush"),
+            precision_ms=broker.number_or("timerPrecisionMs", cls.precision_ms),
+            timer_log_size=broker.number_or("mappedFileSizeTimerLog", cls.timer_log_size),
+            checked_to=0 if seen is None else seen.offsets.get((_CHECKS, HALF_TOPIC), {}).get(0, 0),
+        )
 
 
 @dataclass(frozen=True)
@@ -311,6 +403,8 @@ class StartSettings(RecoverySettings):
         Which queues are in RocksDB, where nothing is looked at, in a sentence; empty where all are files.
     in_rocksdb, database
         The broker keeps its queues in RocksDB alone, and the database if there is one.
+    waiting
+        What it does with timer messages and half messages.
     unknown_batch_topics
         Topics (UTF-8) with a BatchConsumeQueue, of a release that has none.
     misses_keys
@@ -334,6 +428,7 @@ class StartSettings(RecoverySettings):
     unknown_batch_topics: frozenset[bytes] = frozenset()
     in_rocksdb: bool = False
     database: Path | None = None
+    waiting: WaitingSettings = WaitingSettings()
 
     @property
     def release(self) -> str:
@@ -387,6 +482,7 @@ def start_settings(config: PipelineConfig, broker_conf: Path | None, version: Ve
         and broker.switch("longPollingEnable", default=True)
         and (releases.SLAVES_NOTIFY.holds(version) or broker.text("brokerRole").upper() != _SLAVE),
         in_rocksdb=in_rocksdb,
+        waiting=WaitingSettings.of(config, broker, version),
         database=rocksdb_queues(config.store) if in_rocksdb else None,
         unknown_batch_topics=unknown_batch_topics,
         misses_keys=needs.index or "messageIndexEnable" in config.changes,

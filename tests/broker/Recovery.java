@@ -27,7 +27,8 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
  * <p>{@code stores} is a file whose lines are files of properties, one a store; each answer is one line of JSON. {@code
  * startMs} is how long a store may take to start; one that dispatches without an end is stuck. A store's {@code
  * batchTopics} are those whose queues hold inner batches, with commas between them. A store with a {@code plan} is
- * asked for the messages of the queues and keys in that file, and closed before the next one starts.
+ * asked for the messages of the queues and keys in that file, and closed before the next one starts. A store with {@code
+ * timers} sends what is due, and is closed, too.
  */
 public final class Recovery {
     private static final int POLL_MS = 5;
@@ -91,6 +92,7 @@ public final class Recovery {
         if (started && "defaultRocksDB".equals(MessageStores.storeType(config))) {
             awaitQueues(store, dispatched.queuedTo, startMs);
         }
+        Object timers = started && settings.containsKey("timers") ? Timers.run(store, config, startMs) : "";
         String plan = settings.getProperty("plan", "");
         List<Object> served = started && !plan.isEmpty() ? served(store, Path.of(plan)) : List.of();
         Map<String, Object> facts = Json.object(
@@ -105,8 +107,9 @@ public final class Recovery {
             "last_dispatched", dispatched.last,
             "queues", queues(store),
             "served", served,
+            "timers", timers,
             "files", files(config));
-        if (started && !plan.isEmpty()) {
+        if (started && (!plan.isEmpty() || settings.containsKey("timers"))) {
             store.shutdown();
         } else if (started) {
             CLOSERS.submit(store::shutdown);

@@ -15,7 +15,7 @@ SOURCE_DIR = Path(__file__).resolve().parent
 MAVEN_TIMEOUT_S = 900
 # Profiles of pom.xml. Not every release has all parts of a broker on Maven Central.
 BROKER, STORE = "broker", "store"
-_OF_A_STORE = ("Arguments", "Guard", "Json", "MessageStores", "Recovery")
+_OF_A_STORE = ("Arguments", "Guard", "Json", "MessageStores", "Recovery", "Timers")
 JAVAC_TIMEOUT_S = 120
 
 

@@ -62,6 +62,7 @@ OTHERS_NAMES = {
         "messageIndexSafe",
         "recallMessageEnable",
         "timerRocksDBEnable",
+        "timerWheelEnable",
         "transRocksDBEnable",
         "transWriteOriginTransHalfEnable",
     },

@@ -1,0 +1,337 @@
+"""Timer messages and half messages: which wait in the log, and what a broker's start does with them.
+
+A broker of 5.x reads ``rmq_sys_wheel_timer`` from a place of its own, puts each message into a slot of its wheel, and
+sends what is in the slots, one after the other, from a time of its own on. Place and time are in ``config/timercheck``,
+which is written every second, and a start moves the place to where the wheel's log ends. So messages that have left the
+wheel are sent again if they are read again, and messages that were read are lost with the wheel
+(``TimerMessageStore#recover``, ``#enqueue``, ``#dequeue``). With ``timerRocksDBEnable``, RocksDB has what is read from
+then on (``TimerMessageRocksDBStore``, ``Timeline``).
+
+Half messages are checked from where the broker's own consumer group is in their queue, unless a message that ends
+transactions names them (``TransactionalMessageServiceImpl#check``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from reput.sinks.files.config_manager import is_rocksdb, open_rocksdb
+from reput.sinks.formats import timer
+from reput.source import releases
+from reput.source.log.mapped_file_queue import MappedFile
+from reput.source.log.range_reader import DecodeOptions, scan_windows
+from reput.source.log.store_layout import MORE_IN_ROCKSDB
+from reput.source.record import message_origin as origin
+from reput.source.record.damage import QUARANTINE
+from reput.source.record.message_decoder import Message
+from reput.source.record.message_properties import parse_long
+from reput.streaming.doctor.prediction import (
+    HALF_TOPIC,
+    PredictedTimers,
+    PredictedTransactions,
+    StartSettings,
+    WaitingSettings,
+)
+
+TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
+_ROCKSDB_HALF_TOPIC: Final = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"
+# Topics without which nothing waits.
+_WAITING_TOPICS = frozenset({TIMER_TOPIC, HALF_TOPIC, _ROCKSDB_HALF_TOPIC})
+# Bytes that each record has which matters here: a delivered timer message keeps the property.
+_MARKS = (origin.PROPERTY_TIMER_OUT_MS.encode(), b"RMQ_SYS_TRANS_", b"RMQ_SYS_ROCKSDB_TRANS_")
+_TRANS_OFFSET = "TRANS_OFFSET"
+_OFFSET_SEPARATOR = ","
+_TIMER_FAMILY, _TIMELINE, _SCANNED = "timer", b"timeline_checkpoint", b"sys_topic_scan_offset_checkpoint"
+# Without a checkpoint, a broker begins so long before now in RocksDB (``MessageRocksDBStorage#getCheckpointForTimer``).
+_TIMELINE_BEGINS_MS = 10_000
+_PLACE_BYTES = 8
+
+
+class _Timer(NamedTuple):
+    """A message of the timer topic; `is_mark` for one that recalls another."""
+
+    queue_offset: int
+    key: str
+    out_ms: int
+    is_mark: bool
+
+
+@dataclass
+class WaitingMessages:
+    """What the log has of timer messages and half messages."""
+
+    # By physical offset; those that were delivered or recalled, by unique key.
+    timers: dict[int, _Timer] = field(default_factory=dict)
+    delivered: set[str] = field(default_factory=set)
+    recalled: set[str] = field(default_factory=set)
+    # Queue offsets of half messages; those that were ended, and those of them whose message ends several.
+    halves: set[int] = field(default_factory=set)
+    ended: set[int] = field(default_factory=set)
+    ended_together: set[int] = field(default_factory=set)
+    # Physical offsets of half messages of brokers that keep transactions in RocksDB.
+    rocksdb_halves: set[int] = field(default_factory=set)
+    rocksdb_ended: set[int] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, files: Sequence[MappedFile], end: int, topics: set[str]) -> WaitingMessages:
+        """What the good records of `files` before the offset `end` are; nothing where no topic has such messages."""
+        found = cls()
+        if topics & _WAITING_TOPICS:
+            for file in files:
+                for message in _marked(file, min(file.end, end)):
+                    found._take(message)
+        return found
+
+    def _take(self, message: Message) -> None:
+        topic, key, properties = message.topic, message.uniq_key, message.properties
+        if topic == TIMER_TOPIC:
+            out_ms, mark = parse_long(properties.get(origin.PROPERTY_TIMER_OUT_MS, "")), None
+            if (mark := properties.get(origin.PROPERTY_TIMER_DEL_UNIQKEY)) is not None:
+                self.recalled.add(mark.rpartition("+")[2])
+            if key is not None and out_ms is not None:
+                self.timers[message.physical_offset] = _Timer(message.queue_offset, key, out_ms, mark is not None)
+        elif topic == HALF_TOPIC:
+            self.halves.add(message.queue_offset)
+        elif topic == origin.OP_TOPIC:
+            named = message.body.decode(errors="replace").split(_OFFSET_SEPARATOR)
+            offsets = {offset for text in named if (offset := parse_long(text)) is not None}
+            (self.ended_together if len(named) > 1 else self.ended).update(offsets)
+        elif topic == _ROCKSDB_HALF_TOPIC:
+            self.rocksdb_halves.add(message.physical_offset)
+        elif topic == origin.ROCKSDB_OP_TOPIC:
+            self.rocksdb_ended.add(parse_long(properties.get(_TRANS_OFFSET, "")) or 0)
+        elif key is not None and origin.PROPERTY_TIMER_OUT_MS in properties:
+            self.delivered.add(key)
+
+    def transactions(self, settings: StartSettings) -> PredictedTransactions | None:
+        """What the release does with half messages."""
+        if not (self.halves or self.rocksdb_halves):
+            return None
+        looked_at = {offset for offset in self.halves if offset >= settings.waiting.checked_to}
+        together = self.ended_together - self.ended
+        checked_again = 0 if settings.does(releases.ENDS_TRANSACTIONS_TOGETHER) else len(looked_at & together)
+        in_rocksdb = len(self.rocksdb_halves - self.rocksdb_ended)
+        return PredictedTransactions(
+            open=len(looked_at - self.ended - self.ended_together) + in_rocksdb,
+            unchecked=0 if settings.waiting.transactions_in_rocksdb else in_rocksdb,
+            checked_again=checked_again,
+        )
+
+    def predicted_timers(
+        self, store: Path, settings: StartSettings, queue_end: int, now_ms: int
+    ) -> PredictedTimers | None:
+        """What the release does at a time with timer messages; their queue ends at the queue offset `queue_end`."""
+        if not self.timers:
+            return None
+        ended = self.delivered | self.recalled
+        waiting = {each.key for each in self.timers.values() if not each.is_mark} - ended
+        if not settings.waiting.sends_timers:
+            return PredictedTimers(waiting=len(waiting), are_sent=False)
+        wheel = _Wheel.recovered(store, settings.waiting, now_ms)
+        begin = min(each.queue_offset for each in self.timers.values())
+        reads_from = self._reads_from(wheel)
+        kept = [(out_ms, self.timers[at]) for out_ms, at in wheel.messages() if at in self.timers]
+        recalled = {(ms, each.queue_offset) for ms, each in kept if each.is_mark}
+        kept = [(ms, each) for ms, each in kept if not each.is_mark]
+        if settings.waiting.timers_in_rocksdb:
+            timeline = _Timeline.of(store, now_ms)
+            reads_from = max(reads_from, timeline.reads_from)
+            kept += [(ms, self.timers[at]) for ms, at in timeline.messages if at in self.timers]
+        reads_from = max(reads_from, begin)
+        if settings.does(releases.READS_TIMERS_WITHIN_THE_QUEUE):
+            reads_from = min(reads_from, queue_end)
+        read = [each for each in self.timers.values() if each.queue_offset >= reads_from and not each.is_mark]
+        # A message whose time is over goes past the wheel, and with it past what recalls it.
+        past = [each.key for each in read if each.out_ms < now_ms]
+        slots = {ms for ms, _ in recalled}
+        past += [each.key for ms, each in kept if ms < now_ms and not (each.key in self.recalled and ms in slots)]
+        kept_keys = {each.key for _, each in kept} | {each.key for each in read}
+        return PredictedTimers(
+            waiting=len(waiting),
+            reads_from=reads_from,
+            due=len(past),
+            sent_again=sum(key in ended for key in past),
+            lost=len(waiting - kept_keys),
+        )
+
+    def _reads_from(self, wheel: _Wheel) -> int:
+        last = self.timers.get(wheel.last_message) if wheel.last_message is not None else None
+        place = wheel.queue_offset if last is None else last.queue_offset + 1
+        return min(place, wheel.master_queue_offset)
+
+
+def _marked(file: MappedFile, end: int) -> Iterator[Message]:
+    """The good records of a segment before `end` that have one of the marks."""
+    for window in scan_windows(file, file.file_from_offset, end, DecodeOptions(on_damage=QUARANTINE)):
+        columns = window.decode(np.empty(0, np.int64)).columns
+        if not len(columns):
+            continue
+        data, begins = columns.data.tobytes(), columns.parts[:, 0]
+        rows = set()
+        for mark in _MARKS:
+            at = data.find(mark)
+            while at >= 0:
+                rows.add(int(np.searchsorted(begins, at, "right")) - 1)
+                at = data.find(mark, at + 1)
+        has_one = np.zeros(len(columns), bool)
+        has_one[[row for row in rows if row >= 0]] = True
+        yield from columns.where(has_one).messages()
+
+
+@dataclass
+class _Wheel:
+    """The wheel after its recovery, with its log.
+
+    Attributes
+    ----------
+    slots
+        The slots; the last unit of each leads to those before.
+    log
+        By the offset of its first unit, the bytes of each file up to where the log ends.
+    reads_from_ms
+        The time from which on slots are read.
+    last_message
+        The physical offset that the last unit of the log names; None without one.
+    queue_offset, master_queue_offset
+        What the checkpoint says.
+    """
+
+    slots: np.ndarray[Any, Any]
+    precision_ms: int
+    log_file_size: int
+    log: dict[int, bytes]
+    end: int
+    reads_from_ms: int
+    last_message: int | None
+    queue_offset: int
+    master_queue_offset: int
+
+    @classmethod
+    def recovered(cls, store: Path, settings: WaitingSettings, now_ms: int) -> _Wheel:
+        """As a start makes it of the store's files at a time, ``TimerMessageStore#recover``."""
+        data = _bytes(store / "config" / timer.TIMER_CHECKPOINT)[: timer.TIMER_CHECKPOINT_FORMAT.size]
+        read_ms, flushed, queue_offset, master = timer.TIMER_CHECKPOINT_FORMAT.unpack(
+            data.ljust(timer.TIMER_CHECKPOINT_FORMAT.size, b"\0")
+        )
+        path = store / timer.TIMER_WHEEL
+        snapshots = [int(each.suffix[1:]) for each in store.glob(f"{timer.TIMER_WHEEL}.*") if each.suffix[1:].isdigit()]
+        if settings.takes_snapshots and max(snapshots, default=-1) > 0:
+            flushed = max(snapshots)
+            path = path.with_name(f"{path.name}.{flushed}")
+        slots = np.zeros(timer.SLOTS, timer.TIMER_SLOT)
+        stored = np.frombuffer(_bytes(path)[: slots.nbytes], timer.TIMER_SLOT)
+        slots[: len(stored)] = stored
+        precision, size = settings.precision_ms, settings.timer_log_size
+        oldest_ms = now_ms // precision * precision + (timer.BLANK_SLOTS - timer.SLOTS // 2) * precision
+        read_ms = max(read_ms, oldest_ms)
+        files = {int(each.name): each for each in (store / timer.TIMER_LOG).glob("*") if each.name.isdigit()}
+        log = {begin: _bytes(files[begin]) for begin in sorted(files)}
+        found = cls(slots, precision, size, log, 0, read_ms, None, queue_offset, master)
+        found.end = found._revise(max(0, flushed - size) if log else 0, looks_for_end=True)
+        found.last_message = found._last_message()
+        first = found._first_behind(found.end)
+        if first is not None and first < found.end:
+            found._revise(first, looks_for_end=False)
+        return found
+
+    def _revise(self, begin: int, *, looks_for_end: bool) -> int:
+        """Put the log's units from the file of `begin` on into their slots; returns where the log ends."""
+        begins = sorted(self.log)
+        start = max((each for each in begins if each <= begin), default=begins[0] if begins else 0)
+        end = 0
+        for at in begins[begins.index(start) :] if begins else ():
+            data = self.log[at]
+            units = np.frombuffer(
+                data[: len(data) // timer.TIMER_UNIT.itemsize * timer.TIMER_UNIT.itemsize], timer.TIMER_UNIT
+            )
+            good = timer.is_unit(units)
+            count = int(np.argmin(good)) if not good.all() else len(units)
+            self._put(units[:count], at)
+            end = at + count * timer.TIMER_UNIT.itemsize
+            is_blank = count < len(units) and units["magic"][count] == timer.BLANK_MAGIC
+            if not is_blank and looks_for_end:
+                break
+        return end
+
+    def _put(self, units: np.ndarray[Any, Any], begin: int) -> None:
+        """``TimerWheel#reviseSlot`` of each unit of a file that begins at `begin`."""
+        places = begin + np.arange(len(units)) * timer.TIMER_UNIT.itemsize
+        times = (units["written"].astype(np.int64) + units["delayed"]) // self.precision_ms
+        rows = times % timer.SLOTS
+        fresh = self.slots["time"][rows] != times
+        # Of units of one slot, the first one counts for `first`, and the last one for `last`.
+        self.slots["first"][rows[fresh][::-1]] = places[fresh][::-1]
+        self.slots["time"][rows] = times
+        self.slots["last"][rows] = places
+
+    def _last_message(self) -> int | None:
+        at = self.end - timer.PLACE_BEFORE_END
+        file = self.log.get(at // self.log_file_size * self.log_file_size, b"")
+        data = file[at % self.log_file_size :][: timer.PLACE.size]
+        return int(timer.PLACE.unpack(data)[0]) if at >= 0 and len(data) == timer.PLACE.size else None
+
+    def _to_read(self) -> np.ndarray[Any, Any]:
+        first = self.reads_from_ms // self.precision_ms
+        slots = self.slots[self.slots["time"] >= first]
+        return np.extract(slots["time"] < first + timer.SLOTS, slots)
+
+    def _first_behind(self, end: int) -> int | None:
+        """The first unit of a slot whose last one is behind the log's end; None without one."""
+        slots = self._to_read()
+        firsts = slots["first"][slots["last"] > end]
+        return int(firsts.min()) if len(firsts) else None
+
+    def messages(self) -> Iterator[tuple[int, int]]:
+        """The time of the slot (ms), and the physical offset, of each message in a slot that is read."""
+        size = timer.TIMER_UNIT.itemsize
+        for slot in self._to_read():
+            at = int(slot["last"])
+            while 0 <= at < self.end:
+                begin = at // self.log_file_size * self.log_file_size
+                data = self.log.get(begin, b"")[at - begin :][:size]
+                if len(data) < size:
+                    break
+                unit = np.frombuffer(data, timer.TIMER_UNIT)[0]
+                yield int(slot["time"]) * self.precision_ms, int(unit["physical_offset"])
+                if int(unit["previous"]) >= at:
+                    break
+                at = int(unit["previous"])
+
+
+@dataclass
+class _Timeline:
+    """The timers in RocksDB that are still to be sent: time (ms) and physical offset of each.
+
+    `reads_from` is the queue offset up to which their topic was read.
+    """
+
+    messages: list[tuple[int, int]] = field(default_factory=list)
+    reads_from: int = 0
+
+    @classmethod
+    def of(cls, store: Path, now_ms: int) -> _Timeline:
+        """That of a store at a time."""
+        found, directory = cls(), store / MORE_IN_ROCKSDB
+        if not is_rocksdb(directory):
+            return found
+        with open_rocksdb(directory, _TIMER_FAMILY) as database:
+            rows = dict(database.get_column_family(_TIMER_FAMILY).items())
+        begins_ms = int.from_bytes(rows.pop(_TIMELINE, b""), "big") or now_ms - _TIMELINE_BEGINS_MS
+        found.reads_from = int.from_bytes(rows.pop(_SCANNED, b""), "big")
+        for key, value in rows.items():
+            out_ms = int.from_bytes(key[:_PLACE_BYTES], "big")
+            if out_ms >= begins_ms:
+                found.messages.append((out_ms, int.from_bytes(value[-_PLACE_BYTES:], "big")))
+        return found
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""

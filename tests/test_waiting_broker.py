@@ -1,0 +1,206 @@
+"""Timer messages: what `reput doctor` predicts of a start is what the timers of real message stores then do.
+
+A log with timer messages gets its wheel from a real store. Copies of it lose parts of what a broker keeps of its timers
+or are started with another setting, after some of the messages have become due.
+"""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from broker.recovery import start_stores
+from broker.release import Release
+from support.proof_counts import Proof
+from support.record_writer import Message, write_store
+from support.sink_runner import dispatch_store
+from support.store_kinds import copy
+
+from reput.source.log.mapped_file_queue import MappedFileQueue
+from reput.source.log.range_reader import DecodeOptions, scan_windows
+from reput.source.releases import FIRST, version_of
+from reput.streaming.config.pipeline import load_config
+from reput.streaming.doctor.doctor import examine
+from reput.streaming.doctor.prediction import PredictedTimers
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+TIMERS, SOON_S, START_MS = "rmq_sys_wheel_timer", 90, 60_000
+SETTINGS = {
+    "mappedFileSizeCommitLog": "262144",
+    "mappedFileSizeConsumeQueue": "2000",
+    "mappedFileSizeTimerLog": "1048576",
+    "maxHashSlotNum": "100",
+    "maxIndexNum": "400",
+}
+DELAYS = np.empty(0, np.int64)
+RELEASES = ("5.0.0", "5.1.1", "5.2.0", "5.3.2", "5.4.0", "5.5.0", "5.5.1")
+
+
+def timer(key: str, out_ms: int, **more: str) -> Message:
+    properties = {"UNIQ_KEY": key, "TIMER_OUT_MS": str(out_ms), "REAL_TOPIC": "T", "REAL_QID": "0", **more}
+    return Message(topic=TIMERS, properties=properties, store_timestamp=int(time.time() * 1000))
+
+
+def checkpoint(store: Path, **changes: int) -> None:
+    """Change numbers of the timers' checkpoint."""
+    path = store / "config" / "timercheck"
+    data = bytearray(path.read_bytes())
+    for name, value in changes.items():
+        struct.pack_into(">q", data, 8 * ["read_ms", "flushed", "queue", "master"].index(name), value)
+    path.write_bytes(data)
+
+
+def remove(store: Path, *names: str) -> None:
+    for name in names:
+        path = store / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def torn(store: Path) -> None:
+    """The last two units of the wheel's log are zeros."""
+    (path,) = (store / "timerlog").iterdir()
+    data = path.read_bytes()
+    count = next(at for at in range(0, len(data), 52) if not any(data[at : at + 52]))
+    with path.open("r+b") as file:
+        file.seek(count - 104)
+        file.write(bytes(104))
+
+
+def now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+#: What is done to a store whose wheel has messages that are due, and settings that its broker has.
+CHANGES: dict[str, tuple[Callable[[Path], object], Mapping[str, str]]] = {
+    "nothing": (lambda store: None, {}),
+    "an abort file": (lambda store: (store / "abort").touch(), {}),
+    "no checkpoint": (lambda store: remove(store, "config/timercheck"), {}),
+    "no wheel": (lambda store: remove(store, "timerwheel"), {}),
+    "no log of the wheel": (lambda store: remove(store, "timerlog"), {}),
+    "no wheel and no log of it": (lambda store: remove(store, "timerwheel", "timerlog"), {}),
+    "nothing of timers": (lambda store: remove(store, "timerwheel", "timerlog", "config/timercheck"), {}),
+    "a checkpoint of before": (lambda store: checkpoint(store, read_ms=now_ms() - 3_600_000), {}),
+    "a checkpoint of now": (lambda store: checkpoint(store, read_ms=now_ms()), {}),
+    "a checkpoint of before and no log": (
+        lambda store: (remove(store, "timerlog"), checkpoint(store, queue=3, master=3)),
+        {},
+    ),
+    "a place behind the queue's end": (
+        lambda store: (remove(store, "timerlog"), checkpoint(store, queue=1000, master=1000)),
+        {},
+    ),
+    "a torn log of the wheel": (torn, {}),
+    "another precision": (lambda store: None, {"timerPrecisionMs": "500"}),
+    "no timers": (lambda store: None, {"timerWheelEnable": "false"}),
+    "timers in RocksDB": (lambda store: None, {"timerRocksDBEnable": "true"}),
+    "all of them in RocksDB": (
+        lambda store: remove(store, "timerwheel", "timerlog", "config/timercheck"),
+        {"timerRocksDBEnable": "true"},
+    ),
+}
+
+
+def written(home: Path, due_ms: int) -> Path:
+    """A store with timer messages: of the past, due at a time, in an hour, and recalled."""
+    past = [timer(f"past{number}", now_ms() - 100_000 - number * 1000) for number in range(5)]
+    soon = [timer(f"soon{number}", due_ms + number % 2 * 1000) for number in range(6)]
+    recalled = [timer("recalled", due_ms), timer("mark", due_ms, TIMER_DEL_UNIQKEY="recalled")]
+    home.mkdir(parents=True)
+    write_store(home / "store", [*past, *soon, *recalled], int(SETTINGS["mappedFileSizeCommitLog"]))
+    (home / "store" / "broker.conf").unlink()
+    (home / "broker.conf").write_text("".join(f"{name}={value}\n" for name, value in SETTINGS.items()))
+    dispatch_store(load_config(home / "store", broker_conf=home / "broker.conf"), home / "made")
+    for name in ("consumequeue", "index", "checkpoint"):
+        (home / "made" / name).rename(home / "store" / name)
+    return home
+
+
+def predicted(home: Path, version: str, changes: Mapping[str, str]) -> PredictedTimers:
+    """What doctor says, as for a user who tries the settings."""
+    tried = {name: value for name, value in changes.items() if name != "timerPrecisionMs"}
+    if "timerPrecisionMs" in changes:
+        with (home / "broker.conf").open("a") as file:
+            file.write(f"timerPrecisionMs={changes['timerPrecisionMs']}\n")
+    config = load_config(home / "store", broker_conf=home / "broker.conf", changes=tried, only_reads=True)
+    (diagnosis,) = examine(config, home / "broker.conf", [version_of(version) or FIRST]).diagnoses
+    assert diagnosis.prediction.timers is not None
+    return diagnosis.prediction.timers
+
+
+def delivered(home: Path) -> Counter[str]:
+    """How often the log has each timer message outside its own topic, by unique key."""
+    found: Counter[str] = Counter()
+    for file in MappedFileQueue.load((home / "store" / "commitlog",)).files:
+        for window in scan_windows(file, file.file_from_offset, file.end, DecodeOptions()):
+            for message in window.decode(DELAYS).columns.messages():
+                if message.topic != TIMERS and message.uniq_key is not None:
+                    found[message.uniq_key] += 1
+    return found
+
+
+def run(release: Release, homes: Mapping[str, Path], conf: Mapping[str, Mapping[str, str]], work: Path) -> list[str]:
+    """Start the timers of each store; returns what came otherwise than predicted."""
+    foretold = {name: predicted(home, release.version, conf[name]) for name, home in homes.items()}
+    before = {name: delivered(home) for name, home in homes.items()}
+    runs = {"timers": "yes"}
+    stores = [
+        (home / "store", {**SETTINGS, **conf[name], **(runs if foretold[name].are_sent else {})})
+        for name, home in homes.items()
+    ]
+    wrong = []
+    for (name, home), happened in zip(homes.items(), start_stores(release, stores, work, START_MS), strict=True):
+        told, sent = foretold[name], delivered(home) - before[name]
+        ended = {*before[name], "recalled"}
+        facts = happened.facts["timers"] or {"caught_up": True, "reads_from": None}
+        assert facts["caught_up"], (name, facts)
+        again = sum(count for key, count in sent.items() if key in ended)
+        waiting = {"past0", "past1", "past2", "past3", "past4", *(f"soon{number}" for number in range(6))} - ended
+        pairs = {
+            "waiting": (told.waiting, len(waiting)),
+            "reads from": (told.reads_from, facts["reads_from"]),
+            "sent": (told.due, sum(sent.values())),
+            "sent again": (told.sent_again, again),
+        }
+        if told.are_sent and not name.startswith("first"):
+            pairs["lost"] = (told.lost, len(waiting - set(sent)))
+        wrong += [
+            f"{release.version} {name}: {what}: {one}, {other}" for what, (one, other) in pairs.items() if one != other
+        ]
+    return wrong
+
+
+@pytest.mark.parametrize("version", RELEASES)
+def test_timers(version: str, judge: Callable[[str], Release], proof: Proof, tmp_path: Path) -> None:
+    release, due_ms = judge(version), (now_ms() // 1000 + SOON_S) * 1000
+    first = written(tmp_path / "first", due_ms)
+    wrong = run(release, {"first": first}, {"first": {}}, tmp_path / "java")
+    assert now_ms() < due_ms, "the machine is too slow for this test: raise SOON_S"
+    changes = dict(CHANGES)
+    if (version_of(version) or FIRST) < (5, 4, 0):
+        changes = {name: change for name, change in CHANGES.items() if "timerRocksDBEnable" not in change[1]}
+    rocksdb = copy(first, tmp_path / "in RocksDB before")
+    in_rocksdb = {}
+    if len(changes) == len(CHANGES):
+        remove(rocksdb / "store", "timerwheel", "timerlog", "config/timercheck")
+        in_rocksdb = {"first in RocksDB": {"timerRocksDBEnable": "true"}}
+        wrong += run(release, {"first in RocksDB": rocksdb}, in_rocksdb, tmp_path / "rocksdb")
+        assert now_ms() < due_ms
+    time.sleep(max(0.0, due_ms / 1000 + 5 - time.time()))
+    homes, conf = {}, {}
+    for name, (harm, settings) in changes.items():
+        homes[name], conf[name] = copy(first, tmp_path / name.replace(" ", "-")), settings
+        harm(homes[name] / "store")
+    if in_rocksdb:
+        for name, settings in {"in RocksDB": {"timerRocksDBEnable": "true"}, "in RocksDB no more": {}}.items():
+            homes[name], conf[name] = copy(rocksdb, tmp_path / name.replace(" ", "-")), settings
+    wrong += run(release, homes, conf, tmp_path / "java-again")
+    proof("G13 starts with timers foretold", len(homes) + 1 + len(in_rocksdb))
+    print(f"{version}: {len(homes) + 1} starts, wrong {len(wrong)}", *wrong, sep="\n    ")
+    assert wrong == []

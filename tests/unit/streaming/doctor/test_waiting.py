@@ -1,0 +1,105 @@
+"""Timer messages and half messages, as `reput doctor` sees them, of a real 5.5.0 broker's stores."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from support.broker_stores import unpack
+from support.command_line import invoke
+from support.record_writer import Message, write_store
+
+from reput.source.log.mapped_file_queue import MappedFileQueue
+from reput.source.releases import Version
+from reput.streaming.config.pipeline import load_config
+from reput.streaming.doctor.prediction import PredictedTimers, PredictedTransactions, start_settings
+from reput.streaming.doctor.waiting import WaitingMessages
+
+# When the broker of v5-recalled-timer stopped, and when the message that waits is due.
+STOPPED_MS, DUE_MS = 1_795_744_460_000, 1_795_744_495_000
+ALL = {"rmq_sys_wheel_timer", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"}
+
+
+def waiting(home: Path, version: Version, changes: Mapping[str, str], now_ms: int) -> tuple[object, object]:
+    """What is predicted of timers and of transactions."""
+    conf = home / "broker.conf"
+    config = load_config(home / "store", broker_conf=conf, changes=changes, only_reads=True)
+    settings = start_settings(config, conf, version)
+    files = MappedFileQueue.load(config.commit_log).files
+    found = WaitingMessages.of(files, files[-1].end, ALL)
+    return found.predicted_timers(config.store, settings, 5, now_ms), found.transactions(settings)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return unpack("v5-recalled-timer", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("lost", "changes", "now_ms", "told"),
+    [
+        ((), {}, STOPPED_MS, PredictedTimers(waiting=1, reads_from=5)),
+        ((), {}, DUE_MS + 1, PredictedTimers(waiting=1, reads_from=5, due=1)),
+        ((), {}, DUE_MS + 8 * 86_400_000, PredictedTimers(waiting=1, reads_from=5, lost=1)),
+        ((), {"timerWheelEnable": "false"}, DUE_MS, PredictedTimers(waiting=1, are_sent=False)),
+        (("timerwheel",), {}, DUE_MS + 1, PredictedTimers(waiting=1, reads_from=5, due=1)),
+        (("timerlog",), {}, DUE_MS + 1, PredictedTimers(waiting=1, reads_from=5, lost=1)),
+        (("config/timercheck",), {}, STOPPED_MS, PredictedTimers(waiting=1, reads_from=0, due=5, sent_again=5)),
+        ((), {"timerRocksDBEnable": "true"}, STOPPED_MS, PredictedTimers(waiting=1, reads_from=5)),
+    ],
+)
+def test_timers(lost: tuple[str, ...], changes: dict[str, str], now_ms: int, told: PredictedTimers, home: Path) -> None:
+    """Two of four messages were delivered, one was recalled, and one waits."""
+    for name in lost:
+        path = home / "store" / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert waiting(home, (5, 5, 0), changes, now_ms)[0] == told
+
+
+def test_no_timers_before_5_0_0(home: Path) -> None:
+    assert waiting(home, (4, 9, 3), {}, DUE_MS)[0] == PredictedTimers(waiting=1, are_sent=False)
+
+
+def test_what_the_report_says(home: Path) -> None:
+    """Once the broker is down for a week, the wheel's slots are over, too; without a checkpoint, all is read again."""
+    (home / "store" / "config" / "timercheck").unlink()
+    words = ["doctor", "--store", str(home / "store"), "--broker-conf", str(home / "broker.conf"), "--release", "5.5.0"]
+    lines = invoke(words).stdout.splitlines()
+    assert "  timers    1 message waits" in lines
+    assert any(line.endswith(" of them again: they were delivered or recalled") for line in lines)
+    found = json.loads(invoke([*words, "--json"]).stdout)["releases"]["5.5.0"]["timers"]
+    assert (found["waiting"], found["reads_from"], found["lost"]) == (1, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("version", "conf", "told"),
+    [
+        ((5, 5, 0), "", PredictedTransactions(open=3, unchecked=1)),
+        ((5, 5, 0), "transRocksDBEnable=true", PredictedTransactions(open=3)),
+        ((5, 1, 0), "transRocksDBEnable=true", PredictedTransactions(open=3, unchecked=1)),
+        ((5, 0, 0), "", PredictedTransactions(open=3, unchecked=1, checked_again=2)),
+    ],
+)
+def test_half_messages(version: Version, conf: str, told: PredictedTransactions, tmp_path: Path) -> None:
+    """Of six half messages, one is before the place that is checked, one was ended alone and two together."""
+    store = tmp_path / "store"
+    half = [Message(topic="RMQ_SYS_TRANS_HALF_TOPIC", properties={"UNIQ_KEY": f"h{number}"}) for number in range(6)]
+    ops = [Message(topic="RMQ_SYS_TRANS_OP_HALF_TOPIC", body=body) for body in (b"0,", b"1", b"2,3,")]
+    in_rocksdb = [Message(topic="RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", properties={"UNIQ_KEY": f"r{n}"}) for n in range(2)]
+    records = write_store(store, [*half, *ops, *in_rocksdb], 16384)
+    ended = Message(
+        topic="RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC", properties={"TRANS_OFFSET": str(records[9].physical_offset)}
+    )
+    shutil.rmtree(store / "commitlog")
+    write_store(store, [*half, *ops, *in_rocksdb, ended], 16384)
+    (store / "broker.conf").rename(tmp_path / "broker.conf")
+    (store / "config").mkdir()
+    (store / "config" / "consumerOffset.json").write_text(
+        '{"offsetTable":{"RMQ_SYS_TRANS_HALF_TOPIC@CID_RMQ_SYS_TRANS":{0:1}}}'
+    )
+    with (tmp_path / "broker.conf").open("a") as file:
+        file.write(f"{conf}\n")
+    assert waiting(tmp_path, version, {}, 0)[1] == told
