@@ -70,6 +70,7 @@ STORES = (*V4, "v5-plain", "v5-longtopic", "v5-propcrc")
 UNDAMAGED = (*STORES, "v4-killed-rebuilt", "v4-expired-rebuilt", "v4-sql92-rebuilt")
 SMALL = ("v4-killed", "v5-longtopic", "v4-expired")
 FEW_FURTHER = ("no number", "nothing", "other counts")
+INDEXED = ("v5-plain", "v4-tx-delay-retry", "v4-killed")
 PARTS = ("commitlog", "consumequeue", "batchconsumequeue", "index")
 BATCH = ("v5-batchcq", "v5-config-v2-batchcq")
 
@@ -587,6 +588,24 @@ def test_queues_in_rocksdb_under_a_release_without_them(
             (home / "store" / "abort").touch()
         cases.append(changed_case(home, home.name, version, {"storeType": "defaultRocksDB"}))
     check(version, cases)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["5.4.0", "5.5.0", "5.5.1"])
+def test_index_in_rocksdb(version: str, homes: Homes, check: Check, proof: Proof, tmp_path: Path) -> None:
+    """Recovery begins where queues and index both are: once it is switched on, and at the starts after that."""
+    count = 0
+    for turn, (name, has_abort) in itertools.product(range(2), itertools.product(INDEXED, [False, True])):
+        before = homes(name) if not turn else tmp_path / f"0-{name}-{has_abort}"
+        home = copy(before, tmp_path / f"{turn}-{name}-{has_abort}")
+        (home / "store" / "abort").unlink(missing_ok=True)
+        if has_abort:
+            (home / "store" / "abort").touch()
+        if turn:
+            shutil.rmtree(home / "store" / "consumequeue" / "TopicA", ignore_errors=True)
+        check(version, [changed_case(home, home.name, version, {"indexRocksDBEnable": "true"})])
+        count += 1
+    proof("G13 changes of a setting foretold", count)
 
 
 def test_batch_queues_under_a_release_without_them(homes: Homes, check: Check, tmp_path: Path) -> None:

@@ -345,6 +345,11 @@ class IndexLookup:
                 break
         return result
 
+    @property
+    def exists(self) -> bool:
+        """Whether there is a directory of index files."""
+        return (self.root / INDEX).is_dir()
+
     def file_names(self) -> list[str]:
         """The names of the index files, oldest first.
 
@@ -354,7 +359,7 @@ class IndexLookup:
             There is no directory of index files.
         """
         directory = self.root / INDEX
-        if not directory.is_dir():
+        if not self.exists:
             raise SinkError(
                 f"no index at {directory}",
                 advice="give the directory that holds index/ (--output), or derive it with 'reput tail'",

@@ -140,9 +140,13 @@ _NOT_FOLLOWED: Final[tuple[tuple[str, Callable[[str], bool], str], ...]] = (
     ("readUnCommitted", _is_true, "the broker dispatches what its replicas have not confirmed"),
     ("recheckReputOffsetFromCq", _is_true, _RECOVERY),
     ("enableAcceleratedRecovery", _is_true, _RECOVERY),
-    ("indexRocksDBEnable", _is_true, "the broker keeps keys in RocksDB, too"),
-    ("transRocksDBEnable", _is_true, "the broker keeps transactions in RocksDB, too"),
-    ("timerRocksDBEnable", _is_true, "the broker keeps timers in RocksDB, too"),
+    (
+        "indexRocksDBEnable",
+        _is_true,
+        "the broker keeps keys in RocksDB, too; query, verify and doctor read these, and nothing makes them",
+    ),
+    ("transRocksDBEnable", _is_true, "the broker keeps transactions in RocksDB, too; only doctor reads these"),
+    ("timerRocksDBEnable", _is_true, "the broker keeps timers in RocksDB, too; only doctor reads these"),
     ("storePathDLedgerCommitLog", _is_given, "DLedger's log lies there, reput looks for dledger-SELFID in the store"),
     ("messageStorePlugIn", _is_given, "a plug-in writes what it likes"),
 )

@@ -646,6 +646,9 @@ def recover_log(
     begins_in = segments[at]
     dispatches = is_abnormal or settings.does(releases.RECOVERY_DISPATCHES)
     behind = None if is_abnormal else queued_to
+    if behind is not None and settings.does(releases.KEEPS_QUEUED_OFFSET):
+        # Queues, index and transactions get what any of them lacks.
+        behind = min(behind, *(last for last in settings.in_rocksdb_to if last > 0), behind)
     stored = None
     while True:
         segment = segments[at]

@@ -312,7 +312,7 @@ KNOWN_CHANGES = (
     *("maxHashSlotNum", "maxIndexNum", "messageIndexEnable", "messageIndexSafe"),
     *("enableMultiDispatch", "enableLmq", "longPollingEnable", "storeType", "enableDLegerCommitLog"),
     *("checkCRCOnRecover", "forceVerifyPropCRC", "commitLogRecoverMaxNum", "recheckReputOffsetFromCq"),
-    *("timerWheelEnable", "timerRocksDBEnable", "transRocksDBEnable"),
+    *("timerWheelEnable", "timerRocksDBEnable", "transRocksDBEnable", "indexRocksDBEnable"),
 )
 #: The releases that are asked about where none is named.
 RELEASES: tuple[Version, ...] = (V4, V5)
@@ -474,6 +474,7 @@ def start_settings(config: PipelineConfig, broker_conf: Path | None, version: Ve
         max_index_num=config.index.max_index_num,
         index_safe=recovery.index_safe,
         recovered_segments_max=recovery.recovered_segments_max,
+        in_rocksdb_to=recovery.in_rocksdb_to,
         replays_from_queues=not releases.REPLAYS_FROM_THE_LOGS_END.holds(version)
         or broker.switch("recheckReputOffsetFromCq"),
         is_master=broker.number_or("brokerId", _MASTER_ID) == _MASTER_ID,

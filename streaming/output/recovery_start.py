@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.index.rocksdb_index import RocksDBIndex, transactions_to
 from reput.sinks.queue.batch_consume_queue import BATCH_KIND
 from reput.sinks.queue.broker_queue import BrokerBatchQueue, BrokerQueue, QueueFile
 from reput.sinks.queue.consume_queue import KIND, rounded_file_size
@@ -51,6 +52,9 @@ class RecoverySettings:
         ``messageIndexSafe``, where there is an index: recovery also begins before what the index lacks.
     recovered_segments_max
         With `checks_first_record`, the segment to begin at is looked for no further back (``commitLogRecoverMaxNum``).
+    in_rocksdb_to
+        Where the last record begins that the index in RocksDB has, and the same of transactions, of those that are
+        switched on: it begins at no later segment (``IndexRocksDBStore#isMappedFileMatchedRecover``).
     """
 
     rules: BrokerRules
@@ -58,6 +62,7 @@ class RecoverySettings:
     begins_at_queues_end: bool
     index_safe: bool
     recovered_segments_max: int
+    in_rocksdb_to: tuple[int, ...]
 
 
 def broker_recovers_from(
@@ -100,7 +105,25 @@ def recovery_settings(config: PipelineConfig, broker: BrokerConf, version: Versi
         begins_at_queues_end=releases.RECOVERY_BEGINS_AT_THE_QUEUES_END.holds(version) and not is_dledger,
         index_safe=config.index.message_index_enable and broker.switch("messageIndexSafe"),
         recovered_segments_max=wanted if wanted > 0 else RECOVERED_SEGMENTS_MAX,
+        in_rocksdb_to=_in_rocksdb_to(config.store, broker, version),
     )
+
+
+def _in_rocksdb_to(store: Path, broker: BrokerConf, version: Version) -> tuple[int, ...]:
+    """How far index and transactions are in RocksDB, of those that a release keeps there."""
+    if not releases.KEEPS_MORE_IN_ROCKSDB.holds(version):
+        return ()
+    # 5.4.0 asks its transactions only where half messages have a topic of their own.
+    keeps_halves = releases.KEEPS_QUEUED_OFFSET.holds(version) or not broker.switch(
+        "transWriteOriginTransHalfEnable", default=True
+    )
+    found = []
+    if broker.switch("indexRocksDBEnable"):
+        with RocksDBIndex.open(store) as index:
+            found.append(0 if index is None else index.last_offset)
+    if broker.switch("transRocksDBEnable") and keeps_halves:
+        found.append(transactions_to(store))
+    return tuple(found)
 
 
 def _queued_to(root: Path, settings: QueueOptions) -> int:
@@ -192,6 +215,8 @@ def _may_begin_at(file: MappedFile, checkpoint: StoreCheckpoint, end: int | None
     if record is None or record.store_timestamp == 0:
         return False
     if settings.index_safe and record.store_timestamp > checkpoint.index_msg_timestamp:
+        return False
+    if any(record.physical_offset > last for last in settings.in_rocksdb_to):
         return False
     if end is not None:
         return record.physical_offset <= end

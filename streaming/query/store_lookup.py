@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TextIO, TypeAlias
 
 from reput.sinks.index.index_reader import IndexLookup, index_file_names
+from reput.sinks.index.rocksdb_index import RocksDBIndex
 from reput.sinks.queue.batch_consume_queue import BATCH_KIND
 from reput.sinks.queue.consume_queue import KIND
 from reput.sinks.queue.lookup import BatchConsumeQueueLookup, ConsumeQueueEntry, ConsumeQueueLookup, RocksDBQueueLookup
@@ -206,23 +207,31 @@ class StoreLookup:
         Store times need not rise: a message that the broker stored after its clock went back is found by its own time.
         A round that reads a message is the last one, and one that reads none would ask for the same again.
         """
-        if not (self._keeps_index or index_file_names(self._root)):
+        has_files = self._keeps_index or bool(index_file_names(self._root))
+        answer = Answer()
+        in_rocksdb = self._in_rocksdb(topic, key, begin, end, max_num, answer if has_files else None)
+        if not has_files and in_rocksdb is None:
             raise SinkError(
                 f"{self._root} has no index files, and its broker keeps none ({NO_INDEX_FILES})",
                 advice="ask a table (--table), or make an index: 'reput rebuild --only index --option "
                 "messageIndexEnable=true' with an --output of its own",
                 file=self._root,
             )
-        result = self._index.query_offset(topic, key, max_num, begin - _INDEX_SECOND_MS, end, times_rise=False)
-        answer = Answer(notes=list(result.damages))
-        if not self._keeps_index:
+        offsets = []
+        if has_files and (in_rocksdb is None or self._index.exists):
+            result = self._index.query_offset(topic, key, max_num, begin - _INDEX_SECOND_MS, end, times_rise=False)
+            answer.notes += result.damages
+            offsets = result.phy_offsets
+        if in_rocksdb is not None:
+            offsets = sorted({*offsets, *in_rocksdb}, reverse=True)[:max_num]
+        elif not self._keeps_index:
             answer.notes.append(f"newer messages may be in no index file: the broker keeps none ({NO_INDEX_FILES})")
-        if len(result.phy_offsets) >= max_num:
+        if len(offsets) >= max_num:
             answer.notes.append(
                 f"the newest {max_num} index entries were read; there may be older ones: give --until or --limit"
             )
         absences, others = [], 0
-        for offset in dict.fromkeys(result.phy_offsets):
+        for offset in dict.fromkeys(offsets):
             message = self.messages.find(offset)
             if isinstance(message, Absence):
                 absences.append(message)
@@ -234,6 +243,25 @@ class StoreLookup:
         if others:
             answer.notes.append(f"messages of other keys with the same hash left out: {others}")
         return answer
+
+    def _in_rocksdb(
+        self, topic: str, key: str, begin: int, end: int, max_num: int, beside_files: Answer | None
+    ) -> list[int] | None:
+        """The physical offsets that the index in RocksDB gives for a key; None if there is no such index.
+
+        Raises
+        ------
+        StoreError
+            It cannot be read; `beside_files` gets a note instead.
+        """
+        try:
+            with RocksDBIndex.open(self._root) as index:
+                return None if index is None else index.query_offset(topic, key, max_num, begin, end)
+        except StoreError as error:
+            if beside_files is None:
+                raise
+            beside_files.notes.append(f"there may be more messages: {error}")
+            return None
 
     @contextmanager
     def queue(self, topic: str, queue_id: int) -> Iterator[QueueLookup]:

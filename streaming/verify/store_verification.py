@@ -61,6 +61,7 @@ from reput.sinks.index.index_check import (
 )
 from reput.sinks.index.index_reader import IndexReader
 from reput.sinks.index.index_sink import IndexSink
+from reput.sinks.index.rocksdb_index import ComparedIndex, IndexExtent, RocksDBIndex
 from reput.sinks.queue import rocksdb_check
 from reput.sinks.queue.batch_consume_queue import BatchConsumeQueueSink, queues_of_wrong_kind
 from reput.sinks.queue.consume_queue import ConsumeQueueSink
@@ -112,6 +113,7 @@ class VerifySettings:
     """What tasks must know; `index` is None if none is compared, and `task` reads a range of the log.
 
     `rocksdb` is the database of queues in RocksDB, None if none is compared; `rocksdb_needs` is what it has of records.
+    `rocksdb_index` is what the index in RocksDB of the output `root` has; None without one.
     """
 
     queues: QueueSettings
@@ -120,6 +122,8 @@ class VerifySettings:
     log: LogLimits
     rocksdb: Path | None = None
     rocksdb_needs: LogicNeeds | None = None
+    rocksdb_index: IndexExtent | None = None
+    root: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -140,6 +144,7 @@ class VerifiedRange:
     queue_findings: Findings
     damaged: tuple[tuple[int, int], ...] = ()
     rocksdb: rocksdb_check.ComparedRange | None = None
+    rocksdb_index: ComparedIndex | None = None
 
 
 @dataclass(frozen=True)
@@ -195,7 +200,17 @@ def _verify_range(settings: VerifySettings, span: OffsetRange) -> VerifiedRange:
         findings,
         tuple((each.start, each.end) for each in read.damaged),
         None if settings.rocksdb is None else _compare_rocksdb(settings, settings.rocksdb, span),
+        None if settings.rocksdb_index is None else _compare_index(settings, settings.rocksdb_index, span),
     )
+
+
+def _compare_index(settings: VerifySettings, extent: IndexExtent, span: OffsetRange) -> ComparedIndex:
+    assert settings.root is not None
+    windows = read_windows(span.file, span.start, span.end, settings.task.decode)
+    messages = (message for window in windows for message in window.columns.messages())
+    with RocksDBIndex.open(settings.root) as index:
+        assert index is not None
+        return index.compare(messages, extent.first)
 
 
 def _compare_rocksdb(settings: VerifySettings, database: Path, span: OffsetRange) -> rocksdb_check.ComparedRange:
@@ -377,7 +392,10 @@ class StoreVerification:
         self.expired = config.table.retention.limits(time.time())
         task = RangeTask(self.log.decode_options, needs, with_sums=sums, limits=self.expired, forgotten=forgotten)
         rocksdb = None if config.rocksdb_folder is None else output / config.rocksdb_folder
-        self.settings = VerifySettings(self._queues, index, task, limits, rocksdb, rocksdb_needs(config))
+        with RocksDBIndex.open(output) as opened:
+            extent = None if opened is None else IndexExtent.of(opened, limits.least, limits.limit)
+        needs_of_rocksdb = rocksdb_needs(config)
+        self.settings = VerifySettings(self._queues, index, task, limits, rocksdb, needs_of_rocksdb, extent, output)
         self.results: list[VerifiedRange] = []
 
     def run(self, tasks: Tasks) -> list[StoreSection]:
@@ -431,6 +449,8 @@ class StoreVerification:
         queues.advise_rebuild("consumequeue", self.output)
         index.advise_rebuild("index", self.output)
         rocksdb = [self._check_rocksdb(self.settings.rocksdb)] if self.settings.rocksdb is not None else []
+        if (extent := self.settings.rocksdb_index) is not None:
+            rocksdb.append(self._check_rocksdb_index(extent))
         return [log, queues, index, checkpoint, *rocksdb]
 
     def _unseen_queues(self) -> str:
@@ -445,6 +465,28 @@ class StoreVerification:
         totals.take(ranges, section.findings)
         section.compared = totals.check(database, self.settings.log, self.limit, section.findings)
         section.advise_rebuild("consumequeue", self.output)
+        return section
+
+    def _check_rocksdb_index(self, extent: IndexExtent) -> StoreSection:
+        """The section of the index in RocksDB."""
+        section, ranges = StoreSection("rocksdb index"), [each.rocksdb_index for each in self.results]
+        found = [each for each in ranges if each is not None]
+        for each in found:
+            section.findings.add(each.findings)
+        section.compared = {"keys": sum(each.keys for each in found)}
+        section.findings.note("expired_keys", extent.expired)
+        section.findings.note("keys_behind_the_end", extent.behind)
+        unexplained = extent.inside - sum(each.right for each in found) - section.findings.counts["key_differs"]
+        if self.settings.log.missing:
+            section.findings.note("keys_not_judged", unexplained)
+        elif unexplained > 0:
+            text = f"{counted(unexplained, 'key leads', 'keys lead')} to no record that has it"
+            section.findings.differ(Difference("key_unexplained", text), unexplained)
+        if section.findings.differences:
+            section.advice = (
+                "no command makes it again; 'reput rebuild --only index --option messageIndexEnable=true' makes index "
+                "files, which a broker reads with indexFileReadEnable=true"
+            )
         return section
 
     def _note_missing(self, findings: Findings) -> None:

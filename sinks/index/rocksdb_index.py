@@ -1,0 +1,196 @@
+"""The index in RocksDB (``indexRocksDBEnable``, 5.4.0 to 5.5.1): read, looked up, and compared with the log.
+
+It is the default column family of ``rocksdbstore/`` (``IndexRocksDBStore``). A key is the hour of the record's store
+time, the topic, what kind of key it is, the key, the record's unique key unless that is the key itself, and the
+record's physical offset; the value is the store time (``IndexRocksDBRecord``). Records without a unique key, and
+rollbacks, have none. Two more keys say up to which record it is written.
+
+A broker removes hours with the log, and puts no record before the last one. So it begins where somebody switched it on,
+and it may end before the log does.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from reput.sinks.files.config_manager import is_rocksdb, open_rocksdb
+from reput.sinks.findings import Difference, Findings
+from reput.source.log.store_layout import MORE_IN_ROCKSDB
+from reput.source.printable import printable
+from reput.source.record.message_decoder import Message
+from reput.source.record.message_format import TRANSACTION_MASK, TRANSACTION_ROLLBACK_TYPE
+from reput.source.record.message_properties import split_keys
+
+_KEY, _TAG, _UNIQUE = "K", "T", "U"
+_SPLIT: Final = b"@"
+_LAST_OFFSET, _LAST_TIME = b"lastOffsetPy", b"lastStoreTimeStamp"
+_TRANSACTIONS = "trans"
+_LONG_BYTES = 8
+_HOUR_MS = 3_600_000
+# Fewer keys than this are asked for at once.
+_ASKED = 10_000
+
+
+def _long(data: bytes) -> int:
+    return int.from_bytes(data, "big", signed=True)
+
+
+def _bytes(number: int) -> bytes:
+    return number.to_bytes(_LONG_BYTES, "big", signed=True)
+
+
+def has_more_in_rocksdb(root: Path) -> bool:
+    """Whether a store's database for index, timers and transactions has data; brokers of 5.4.0 make it in any case."""
+    directory = root / MORE_IN_ROCKSDB
+    has_data = any(directory.glob("*.sst")) or any(path.stat().st_size for path in directory.glob("*.log"))
+    return has_data and is_rocksdb(directory)
+
+
+def transactions_to(root: Path) -> int:
+    """Where the last half message begins that the store's transactions in RocksDB have had; 0 for none."""
+    if not has_more_in_rocksdb(root):
+        return 0
+    with open_rocksdb(root / MORE_IN_ROCKSDB, _TRANSACTIONS) as database:
+        return _long(database.get_column_family(_TRANSACTIONS).get(_LAST_OFFSET) or b"")
+
+
+def keys_of(message: Message) -> Iterator[bytes]:
+    """The keys that a broker puts for a record, without those that it has twice."""
+    unique, topic = message.uniq_key, message.topic
+    is_rollback = message.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK_TYPE
+    if not topic or not unique or message.store_timestamp <= 0 or is_rollback:
+        return
+    hour = _bytes(message.store_timestamp // _HOUR_MS * _HOUR_MS)
+    named = [(_KEY, key) for key in dict.fromkeys(split_keys(message.keys or "")) if key]
+    named += [(_TAG, message.tags)] if message.tags else []
+    middles = [f"{topic}@{kind}@{key}@{unique}" for kind, key in named]
+    for middle in (*middles, f"{topic}@{_UNIQUE}@{unique}"):
+        yield b"".join((hour, _SPLIT, middle.encode(), _SPLIT, _bytes(message.physical_offset)))
+
+
+@dataclass(frozen=True)
+class RocksDBIndex:
+    """An open index; `last_offset` is where the last record begins that it has been written up to, 0 for none."""
+
+    database: Any
+    last_offset: int
+
+    @classmethod
+    @contextmanager
+    def open(cls, root: Path) -> Iterator[RocksDBIndex | None]:
+        """Open the index of a store for reading; None for a store without one.
+
+        Raises
+        ------
+        StoreError
+            The database cannot be read, here or later.
+        """
+        directory = root / MORE_IN_ROCKSDB
+        if not has_more_in_rocksdb(root):
+            yield None
+            return
+        with open_rocksdb(directory) as database:
+            last = database.get(_LAST_OFFSET)
+            has_keys = last is not None or next(iter(database.items()), None) is not None
+            yield cls(database, _long(last or b"")) if has_keys else None
+
+    def query_offset(self, topic: str, key: str, max_num: int, begin: int, end: int) -> list[int]:
+        """The physical offsets of records with a key or unique key, stored in `[begin, end]` (ms), newest first.
+
+        At most `max_num`; a key that another one begins with, up to a ``@``, is found with it.
+        """
+        found = (
+            offset
+            for kind in (_KEY, _UNIQUE)
+            for stored, offset in self._with_prefix(f"@{topic}@{kind}@{key}@".encode(errors="surrogateescape"), begin)
+            if begin <= stored <= end
+        )
+        return heapq.nlargest(max_num, dict.fromkeys(found))
+
+    def _with_prefix(self, middle: bytes, begin: int) -> Iterator[tuple[int, int]]:
+        """Store time and physical offset of each entry with `middle` behind its hour, from the hour of `begin` on."""
+        hour = max(0, begin // _HOUR_MS * _HOUR_MS)
+        while True:
+            prefix, after = _bytes(hour) + middle, None
+            for key, value in self.database.items(from_key=prefix):
+                if not key.startswith(prefix):
+                    after = _long(key[:_LONG_BYTES])
+                    break
+                yield _long(value), _long(key[-_LONG_BYTES:])
+            if after is None or key in (_LAST_OFFSET, _LAST_TIME):
+                return
+            # The key behind the prefix may be of the same hour; then this hour has no more.
+            hour = max(hour + _HOUR_MS, after)
+
+    def entries(self) -> Iterator[tuple[bytes, int, int]]:
+        """Key, store time and physical offset of each entry."""
+        for key, value in self.database.items():
+            if key not in (_LAST_OFFSET, _LAST_TIME):
+                yield key, _long(value), _long(key[-_LONG_BYTES:])
+
+    def compare(self, messages: Iterable[Message], first: int) -> ComparedIndex:
+        """Compare the keys of a range's records with the entries; `first` is the first record that the index has."""
+        found, wanted = ComparedIndex(), list[tuple[bytes, Message]]()
+        for message in messages:
+            if message.physical_offset >= first:
+                wanted += ((key, message) for key in keys_of(message))
+            if len(wanted) > _ASKED:
+                self._compare(wanted, found)
+                wanted = []
+        self._compare(wanted, found)
+        return found
+
+    def _compare(self, wanted: list[tuple[bytes, Message]], found: ComparedIndex) -> None:
+        values = self.database.get([key for key, _ in wanted]) if wanted else ()
+        for (key, message), value in zip(wanted, values, strict=True):
+            if value is None and message.physical_offset > self.last_offset:
+                found.findings.note("not_dispatched_yet")
+                continue
+            found.keys += 1
+            if value is not None and _long(value) == message.store_timestamp:
+                found.right += 1
+                continue
+            name = printable(key[_LONG_BYTES + 1 : -_LONG_BYTES - 1].decode("utf-8", "backslashreplace"))
+            kind, text = ("key_missing", "is missing") if value is None else ("key_differs", "has another store time")
+            found.findings.differ(
+                Difference(
+                    kind,
+                    f"the key {name!r} of the record at {message.physical_offset} {text}",
+                    physical_offset=message.physical_offset,
+                )
+            )
+
+
+@dataclass
+class ComparedIndex:
+    """How many keys a range's records have, how many entries are as these make them, and what differs."""
+
+    keys: int = 0
+    right: int = 0
+    findings: Findings = field(default_factory=Findings)
+
+
+@dataclass(frozen=True)
+class IndexExtent:
+    """Which record of a log an index has first, and how many entries lead before the log, into it and behind it."""
+
+    first: int
+    expired: int
+    inside: int
+    behind: int
+
+    @classmethod
+    def of(cls, index: RocksDBIndex, least: int, limit: int) -> IndexExtent:
+        """That of an index beside a log `[least, limit)`."""
+        first, counts = limit, Counter[int]()
+        for _, _, offset in index.entries():
+            counts[-1 if offset < least else int(offset >= limit)] += 1
+            if least <= offset < first:
+                first = offset
+        return cls(first, counts[-1], counts[0], counts[1])
