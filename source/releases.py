@@ -175,6 +175,16 @@ KEEPS_MORE_IN_ROCKSDB = Rule(
     "index, timers and transactions may be in RocksDB (indexRocksDBEnable, timerRocksDBEnable, transRocksDBEnable)",
     "rocksdb.MessageRocksDBStorage",
 )
+KEEPS_LIGHT_QUEUES_IN_ROCKSDB = Rule(
+    (5, 3, 2),
+    "queues in RocksDB have further queues of a message, too (enableLmq); before, none",
+    "queue.RocksDBConsumeQueueStore#dispatchLMQ",
+)
+DOUBLE_WRITES_LITE_ALONE = Rule(
+    (5, 5, 1),
+    "with queues in both, RocksDB may have those of LITE topics alone (rocksdbCQSelectiveDoubleWriteEnable)",
+    "CombineConsumeQueueStore#shouldDoubleWriteForTopic",
+)
 INDEXES_TAGS = Rule((5, 4, 0), "the index has tags, too", "IndexService#buildIndex")
 KEEPS_QUEUES_IN_BOTH = Rule(
     (5, 4, 0), "queues may be in files and in RocksDB (rocksdbCQDoubleWriteEnable)", "CombineConsumeQueueStore"

@@ -304,10 +304,15 @@ def logic_needs(settings: Settings, store: Path) -> LogicNeeds:
     )
 
 
-def rocksdb_needs(settings: Settings) -> LogicNeeds:
-    """What a broker of 5.4.0 or later makes of each record for queues in RocksDB; the entries get their store times."""
+def rocksdb_needs(settings: Settings, store: Path) -> LogicNeeds:
+    """What the broker of `store` makes of each record for queues in RocksDB; the entries get their store times."""
     light = MultiDispatch(enable_lmq=True, version=releases.LAST, in_rocksdb=True)
-    return LogicNeeds(index=False, ext=True, multi_dispatch=light if settings.broker.enable_lmq else None)
+    version = broker_version(settings.broker.version, store)
+    # A store that does not show its release is of a later one than those without RocksDB.
+    keeps_rocksdb, keeps_light = releases.KEEPS_QUEUES_IN_ROCKSDB, releases.KEEPS_LIGHT_QUEUES_IN_ROCKSDB
+    lacks_light = keeps_rocksdb.holds(version) and not keeps_light.holds(version)
+    has_light = settings.broker.enable_lmq and not lacks_light
+    return LogicNeeds(index=False, ext=True, multi_dispatch=light if has_light else None)
 
 
 def queues_in_both(settings: Settings, version: Version) -> bool:

@@ -252,9 +252,13 @@ class BrokerConf:
 
     @property
     def rocksdb_folder(self) -> str | None:
-        """The folder of the store with the broker's queues in RocksDB; None for a broker that keeps none there."""
+        """The folder of the store with the broker's queues in RocksDB; None where it keeps few or none."""
         keeps_both = releases.KEEPS_QUEUES_IN_BOTH.holds(self.version) and self._is_on("rocksdbCQDoubleWriteEnable")
         if self.without_queue_files() is None and not keeps_both:
+            return None
+        # Which topics are LITE ones is not read: nobody knows which queues RocksDB should have.
+        is_selective = releases.DOUBLE_WRITES_LITE_ALONE.holds(self.version)
+        if is_selective and keeps_both and self._is_on("rocksdbCQSelectiveDoubleWriteEnable"):
             return None
         return ROCKSDB_QUEUES if self._is_on("useSeparateStorePathForRocksdbCQ") else CONSUME_QUEUE
 

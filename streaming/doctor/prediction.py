@@ -458,7 +458,7 @@ def start_settings(config: PipelineConfig, broker_conf: Path | None, version: Ve
     _check_known(config, broker, needs, version)
     in_rocksdb = _keeps_rocksdb_alone(config, broker, needs, version)
     if in_rocksdb:
-        needs = replace(rocksdb_needs(config), index=needs.index, index_tags=needs.index_tags)
+        needs = replace(rocksdb_needs(config, config.store), index=needs.index, index_tags=needs.index_tags)
     recovery = recovery_settings(config, broker, version)
     return StartSettings(
         version=version,

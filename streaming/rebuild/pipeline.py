@@ -185,7 +185,7 @@ class RebuildPipeline:
         queues, index = request.makes_queues(config), request.makes_index(config)
         self._needs = replace(needs, consume_queue=queues, index=index) if queues or index else None
         if request.makes_rocksdb(config):
-            self._needs = replace(rocksdb_needs(config), index=index, index_tags=needs.index_tags)
+            self._needs = replace(rocksdb_needs(config, config.store), index=index, index_tags=needs.index_tags)
         self._scratch = Scratch(DurableFiles(root))
         self._scratch.clear()
         # The end of this run's previous wave, and the last record so far.

@@ -394,7 +394,7 @@ class StoreVerification:
         rocksdb = None if config.rocksdb_folder is None else output / config.rocksdb_folder
         with RocksDBIndex.open(output) as opened:
             extent = None if opened is None else IndexExtent.of(opened, limits.least, limits.limit)
-        needs_of_rocksdb = rocksdb_needs(config)
+        needs_of_rocksdb = rocksdb_needs(config, config.store)
         self.settings = VerifySettings(self._queues, index, task, limits, rocksdb, needs_of_rocksdb, extent, output)
         self.results: list[VerifiedRange] = []
 

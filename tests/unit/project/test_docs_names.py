@@ -61,6 +61,7 @@ OTHERS_NAMES = {
         "indexRocksDBEnable",
         "messageIndexSafe",
         "recallMessageEnable",
+        "rocksdbCQSelectiveDoubleWriteEnable",
         "timerRocksDBEnable",
         "timerWheelEnable",
         "transRocksDBEnable",

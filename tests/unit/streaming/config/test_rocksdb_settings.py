@@ -48,6 +48,12 @@ def test_what_is_not_seen_is_said(tmp_path: Path) -> None:
     light = config_of(tmp_path, LIGHT + TWICE + IN_ROCKSDB, version)
     assert light_queues_in_rocksdb(light, (5, 5, 0))
     assert unseen_queues(light, light.store).startswith("light queues (%LMQ%...) are in RocksDB alone")
+    selective = LIGHT + TWICE + "rocksdbCQSelectiveDoubleWriteEnable=true\n"
+    folders = {
+        version: config_of(tmp_path, selective, f"brokerVersion={version}").rocksdb_folder
+        for version in ("5.5.0", "5.5.1")
+    }
+    assert folders == {"5.5.0": "consumequeue", "5.5.1": None}  # which topics are LITE ones is not known
     queues = tmp_path / "store" / "consumequeue" / "T" / "0"
     queues.mkdir(parents=True)
     (queues / f"{0:020d}").write_bytes(bytes(20))
@@ -88,7 +94,13 @@ def test_further_queues_in_rocksdb(
     tmp_path: Path, topic: str, names: str, expected: list[tuple[bytes, int, int]]
 ) -> None:
     """``RocksDBConsumeQueueStore#dispatchLMQ`` takes any name, needs enableLmq alone, and passes over dead letters."""
-    needs = rocksdb_needs(config_of(tmp_path, "enableLmq=true\n"))
+    needs = rocksdb_needs(config_of(tmp_path, "enableLmq=true\n"), tmp_path / "store")
     assert needs.multi_dispatch is not None
     assert needs.multi_dispatch.queues(topic, 3, names, "5,6", 0) == expected
-    assert rocksdb_needs(config_of(tmp_path, "enableMultiDispatch=true\n")).multi_dispatch is None
+    assert rocksdb_needs(config_of(tmp_path, "enableMultiDispatch=true\n"), tmp_path / "store").multi_dispatch is None
+
+
+@pytest.mark.parametrize(("version", "has_light"), [("5.2.0", False), ("5.3.2", True), ("5.5.1", True), ("auto", True)])
+def test_light_queues_in_rocksdb_by_release(version: str, has_light: bool, tmp_path: Path) -> None:
+    config = config_of(tmp_path, LIGHT, f"brokerVersion={version}")
+    assert (rocksdb_needs(config, config.store).multi_dispatch is not None) is has_light
