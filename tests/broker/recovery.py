@@ -43,11 +43,12 @@ def start_stores(
     work: Path,
     start_ms: int = START_MS,
     plans: Sequence[str] = (),
+    seconds_a_store: float = SECONDS_A_STORE,
 ) -> list[Happened]:
     """Start a store on each directory with the settings of its broker.conf; `work` is a new directory.
 
     `plans` are what to ask each store for, in lines as ``Recovery`` takes them, or nothing; ``facts["served"]`` has
-    the answers.
+    the answers. A store may take `seconds_a_store`.
 
     Raises
     ------
@@ -71,7 +72,7 @@ def start_stores(
     listed.write_text("".join(f"{file}\n" for file in files))
     process = release.launch(work, JVM, "Recovery", f"stores={listed}", f"startMs={start_ms}")
     try:
-        code = process.wait(60 + SECONDS_A_STORE * len(stores))
+        code = process.wait(60 + seconds_a_store * len(stores))
         answers = [json.loads(line) for line in process.stdout.read_text().splitlines() if line.startswith("{")]
     finally:
         process.end()
