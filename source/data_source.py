@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -32,6 +33,7 @@ from reput.source.log.store_layout import given_commit_logs, log_ends_full, othe
 from reput.source.options import LATEST, SourceOptions
 from reput.source.record.message_decoder import RecordFingerprint
 from reput.source.rows.message_schema import message_schema, spark_schema
+from reput.source.stream_answers import StreamQuestions
 from reput.source.system import settle_worker
 
 if TYPE_CHECKING:
@@ -91,9 +93,11 @@ class CommitLogDataSource(DataSource):
         return CommitLogReader(_with_commit_logs(self._options()))
 
     @reported_through_spark()
-    def streamReader(self, schema: StructType) -> CommitLogStreamReader:  # noqa: N802, ARG002
+    def streamReader(self, schema: StructType) -> CommitLogStreamReader | AskingStreamReader:  # noqa: N802, ARG002
         """The micro-batch reader."""
         options = self._options()
+        if options.answers_at is not None:
+            return AskingStreamReader(options)
         if options.ending_offset != LATEST:
             raise OptionError("endingOffset is for batch reads; a stream has no end")
         return CommitLogStreamReader(_with_commit_logs(options))
@@ -183,8 +187,10 @@ def last_record_of_offset(offset: dict[str, Any]) -> RecordFingerprint | None:
 class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Advances ``reputFromOffset`` in micro-batches."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, *, warns: bool = True) -> None:
+        """Without `warns`, whoever reads the ranges says what it goes on without."""
         self._options = options
+        self._warns = warns
         self._available_now_end: int | None = None
         self._initial_offset: dict[str, Any] | None = None
         self._identified: dict[str, Any] | None = None
@@ -195,7 +201,9 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     @cached_property
     def _log(self) -> LogReader:
         """The log; whoever only plans a read, or passes ranges on, does without, and loads no compiled code for it."""
-        return _log_reader(self._options)
+        log = _log_reader(self._options)
+        log.warns = self._warns
+        return log
 
     @reported_through_spark()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
@@ -352,7 +360,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             goes_on = "behind them"
         if self._options.fail_on_data_loss:
             raise DataLossError(gone, advice=f"set failOnDataLoss=false to go on {goes_on}", physical_offset=begin)
-        if self._warned_of != (begin, further):
+        if self._warns and self._warned_of != (begin, further):
             self._warned_of = begin, further
             _log.warning("%s; going on %s", gone, goes_on)
         return further
@@ -361,3 +369,40 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if (last := last_record_of_offset(offset)) is not None:
             begin = int(offset.get("startOffset", offset["physicOffset"]))
             self._log.check_last_record(last, begin, is_idle=is_idle)
+
+
+class AskingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Passes what Spark asks on to a `CommitLogStreamReader` of another process, and loads no compiled code."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        assert options.answers_at is not None
+        self._options = options
+        self._questions = StreamQuestions(Path(options.answers_at))
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """As the other reader's."""
+        return self._questions.ask(CommitLogStreamReader.initialOffset)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """As the other reader's."""
+        return self._questions.ask(CommitLogStreamReader.getDefaultReadLimit)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """As the other reader's."""
+        return self._questions.ask(CommitLogStreamReader.latestOffset, start, limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """As the other reader's."""
+        self._questions.ask(CommitLogStreamReader.prepareForTriggerAvailableNow)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """As the other reader's."""
+        return self._questions.ask(CommitLogStreamReader.reportLatestOffset)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """As the other reader's."""
+        return self._questions.ask(CommitLogStreamReader.partitions, start, end)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Rows of one range."""
+        return _read(self._options, partition)

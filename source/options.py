@@ -331,6 +331,13 @@ class SourceOptions(LogOptions):
         64 * 1024 * 1024,
         "a task of about 0.1 s, enough of them for every core, few enough to plan",
     )
+    answers_at: str | None = option(
+        "answersAt",
+        text,
+        "a socket of `reput tail`",
+        None,
+        "unset: the process that Spark asks where the log ends looks itself; in reput tail its driver does",
+    )
     include_body: bool = option(
         "includeBody", boolean, _SWITCH, False, "metadata is a fraction of the log; bodies are most of it"
     )

@@ -12,10 +12,6 @@ from typing import Final, NamedTuple
 
 from reput.source.record.message_properties import decode_utf8, parse_int, parse_long
 
-TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
-#: Begins the names of the topics of Alibaba Cloud's clients (``AccessChannel.CLOUD``).
-TRACE_TOPIC_PREFIX: Final = "rmq_sys_TRACE_DATA_"
-
 PUB, SUB_BEFORE, SUB_AFTER, END_TRANSACTION, RECALL = "Pub", "SubBefore", "SubAfter", "EndTransaction", "Recall"
 
 _TRACE_END, _FIELD_END, _NULL = "\x02", "\x01", "null"

@@ -125,10 +125,6 @@ def _is_true(text: str) -> bool:
     return text.lower() == "true"
 
 
-def _is_false(text: str) -> bool:
-    return not _is_true(text)
-
-
 def _is_given(text: str) -> bool:
     return bool(text.strip(JAVA_BLANKS))
 

@@ -43,7 +43,7 @@ from reput.source.log.broker_check import BrokerRecord, GoodRecords, OddRecord, 
 from reput.source.log.mapped_file_queue import MappedFile
 from reput.source.log.offset_range import OffsetRange
 from reput.source.log.range_reader import DecodeOptions, scan_windows
-from reput.source.record.message_format import TRANSACTION_MASK, TRANSACTION_ROLLBACK_TYPE
+from reput.source.record.message_format import is_indexed
 from reput.source.record.message_properties import (
     KEY_SEPARATOR,
     PROPERTY_INNER_MULTI_DISPATCH,
@@ -477,8 +477,7 @@ class Dispatcher:
     def _has_keys(self, record: BrokerRecord) -> bool:
         needs, get = self.settings.needs, (record.properties or {}).get
         names = (PROPERTY_UNIQ_KEY, PROPERTY_KEYS, *[PROPERTY_TAGS] * needs.index_tags)
-        is_rollback = record.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK_TYPE
-        return needs.index and not is_rollback and any(get(name, "").strip(KEY_SEPARATOR) for name in names)
+        return needs.index and is_indexed(record.sys_flag) and any(get(name, "").strip(KEY_SEPARATOR) for name in names)
 
     def _note(self, first: int, count: int) -> None:
         if count and self.first is None:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,11 @@ from reput.sinks.table.message_file import TableFileWriter
 from reput.sinks.table.message_table import MessageTable
 from reput.sinks.table.storage import table_storage
 from reput.sinks.table.upkeep import TableUpkeep
+from reput.source.data_source import CommitLogStreamReader
 from reput.source.errors import CommitLogRewoundError
 from reput.source.log.log_reader import LogReader
+from reput.source.options import SourceOptions
+from reput.source.stream_answers import StreamAnswers
 from reput.source.system import take_memory
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.effects.effects import QuarantineStep, open_quarantine_table
@@ -58,6 +62,8 @@ _log = logging.getLogger("reput")
 # What the table's upkeep gets after a batch, however short the trigger.
 _UPKEEP_SECONDS_MIN = 0.5
 _POOL = "spark.scheduler.pool"
+# Names of the sockets where this process answers what Spark asks of its queries' logs.
+_sockets = count(1)
 
 
 def check_shared(
@@ -221,13 +227,13 @@ class QueryOpener:
             progress.note()
 
         gate = BatchGate(dispatch, before_batch, broker, plan_without_code)
-        query = self._start(spark, dispatch, gate)
+        query, answers = self._start(spark, dispatch, gate)
         progress.watch(query)
         for name in dispatch.names:
             self._reporter.on_running(name, aligned(dispatch.log, dispatch.end_offset))
-        return OpenQuery(dispatch, gate, query, progress, began_at, partial(sessions.is_lost, spark))
+        return OpenQuery(dispatch, gate, query, answers, progress, began_at, partial(sessions.is_lost, spark))
 
-    def _start(self, spark: SparkSession, dispatch: Dispatch, gate: BatchGate) -> StreamingQuery:
+    def _start(self, spark: SparkSession, dispatch: Dispatch, gate: BatchGate) -> tuple[StreamingQuery, StreamAnswers]:
         name, sizes = dispatch.names[0], BatchSizes.of(self._config, dispatch.names)
         dispatch.small.begin = aligned(dispatch.log, dispatch.end_offset)
         options = self._config.source_options(
@@ -238,12 +244,22 @@ class QueryOpener:
             maxBytesPerPartition=sizes.bytes_a_range,
         )
         called = _called(name, broker_of_thread())
-        writer = stream_ranges(spark, options).writeStream.queryName(called).foreachBatch(gate)
-        writer = writer.option("checkpointLocation", str(path_for_spark(self._paths.checkpoint_of(name))))
-        if self._available_now:
-            return writer.trigger(availableNow=True).start()
-        period_ms = (self._config.table if name == TABLE else self._config.logic).trigger_ms
-        return writer.trigger(processingTime=f"{period_ms} milliseconds").start()
+        path = run_directory() / f"{next(_sockets)}.socket"
+        with ExitStack() as stack:
+            reader = partial(CommitLogStreamReader, SourceOptions.parse(options), warns=False)
+            answers = StreamAnswers(path, reader)
+            stack.callback(answers.close)
+            ranges = stream_ranges(spark, {**options, "answersAt": path})
+            writer = ranges.writeStream.queryName(called).foreachBatch(gate)
+            writer = writer.option("checkpointLocation", str(path_for_spark(self._paths.checkpoint_of(name))))
+            if self._available_now:
+                writer = writer.trigger(availableNow=True)
+            else:
+                period_ms = (self._config.table if name == TABLE else self._config.logic).trigger_ms
+                writer = writer.trigger(processingTime=f"{period_ms} milliseconds")
+            query = writer.start()
+            stack.pop_all()
+        return query, answers
 
     def _logic_dispatch(self, *, must_exist: bool, table: OpenTable | None = None) -> Dispatch:
         """What keeps queues and index, and the table, if that is given."""

@@ -26,6 +26,7 @@ from reput.sinks.table.delta_table import is_table
 from reput.sinks.table.location import TableLocation, table_away
 from reput.source.errors import DataLossError, OutputAwayError, ReputError, TransientError, remote_error
 from reput.source.log.log_reader import LogReader
+from reput.source.stream_answers import StreamAnswers
 from reput.streaming.output.paths import LOGIC, TABLE
 from reput.streaming.process.failures import failure_of, is_passing, jvm_death, may_pass_in_a_run, one_line, text_of
 from reput.streaming.process.jvm import has_jvm_died
@@ -140,6 +141,8 @@ class OpenQuery:
 
     Attributes
     ----------
+    answers
+        Tells Spark's process of the query what it asks of the log.
     progress
         Asks Spark what it says of the query.
     began_at
@@ -151,6 +154,7 @@ class OpenQuery:
     dispatch: Dispatch
     gate: BatchGate
     query: StreamingQuery
+    answers: StreamAnswers
     progress: SparkProgress
     began_at: int
     has_died: Callable[[], bool]
@@ -187,6 +191,7 @@ class OpenQuery:
         try:
             stop_between_batches(self.query, self.gate, self.has_died)
         finally:
+            self.answers.close()
             self.dispatch.close()
 
 

@@ -104,6 +104,7 @@ class Scene:
             dispatch,
             gate,
             cast("Any", query),
+            cast("Any", Sinks()),
             SparkProgress("table", RunState()),
             self.sinks.end_offset,
             lambda: False,

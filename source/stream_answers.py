@@ -1,0 +1,119 @@
+"""What Spark asks a stream, answered by another process than the one that it asks.
+
+For each streaming query, Spark starts a Python process that tells it where the log ends and which ranges a micro-batch
+has. To know that, a process loads the compiled code, which takes 60 MB of memory and a third of a second of its start.
+The driver of `reput tail` has loaded it, so its queries' processes pass each question on to the driver.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import copy_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from reput.source.errors import TransientError, reported_through_spark
+
+Answer = TypeVar("Answer")
+
+
+class StreamAnswers:
+    """Answers what other processes ask, in threads of this one, until it is closed.
+
+    Each process that asks gets a reader of its own. Whoever can enter the directory of the socket can ask.
+    """
+
+    def __init__(self, path: Path, new_reader: Callable[[], Any]) -> None:
+        """`path` is a socket in a directory that exists; `new_reader` makes what has a method for each question."""
+        self._path = path
+        self._new_reader = new_reader
+        self._listener = socket.socket(socket.AF_UNIX)
+        with _short(path) as address:
+            self._listener.bind(address)
+        self._listener.listen()
+        _start(self._accept)
+
+    def close(self) -> None:
+        """Answer no other process; those that have asked before are answered until they end."""
+        with suppress(OSError):  # ended by an error before
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._path.unlink(missing_ok=True)
+
+    def _accept(self) -> None:
+        # Whatever ends this also ends the waiting of those that nobody answers: their connection breaks.
+        with self._listener, suppress(OSError):
+            while True:
+                accepted, _ = self._listener.accept()
+                _start(self._answer, Connection(accepted.detach()))
+
+    def _answer(self, connection: Connection[Any, Any]) -> None:
+        with connection, suppress(EOFError, OSError):
+            reader = self._new_reader()
+            while True:
+                method, arguments = connection.recv()
+                connection.send(_outcome(getattr(reader, method), arguments))
+
+
+def _start(work: Callable[..., None], *arguments: Any) -> None:
+    """Begin a thread whose lines in the log name the broker and the query for which this thread works."""
+    threading.Thread(target=copy_context().run, args=(work, *arguments), daemon=True).start()
+
+
+def _outcome(answer: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Any, Exception | None]:
+    try:
+        return answer(*arguments), None
+    except Exception as error:  # noqa: BLE001  raised where it was asked
+        return None, error
+
+
+class StreamQuestions:
+    """Asks the process that answers at a socket; it connects with the first question, and can be pickled before."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._connection: Connection[Any, Any] | None = None
+
+    def ask(self, method: Callable[..., Answer], *arguments: Any) -> Answer:
+        """The answer of this method of the other process's reader; what that raises is raised here.
+
+        Raises
+        ------
+        TransientError
+            The other process does not answer.
+        """
+        answer, error = self._exchange(method.__name__, arguments)
+        if error is not None:
+            raise error
+        return cast("Answer", answer)
+
+    @reported_through_spark()
+    def _exchange(self, method: str, arguments: tuple[Any, ...]) -> tuple[Any, Exception | None]:
+        try:
+            if self._connection is None:
+                self._connection = _connected(self._path)
+            self._connection.send((method, arguments))
+            outcome: tuple[Any, Exception | None] = self._connection.recv()
+        except (EOFError, OSError) as error:
+            raise TransientError(f"the driver does not answer what Spark asks of the log: {error!r}") from error
+        return outcome
+
+
+def _connected(path: Path) -> Connection[Any, Any]:
+    with socket.socket(socket.AF_UNIX) as connected, _short(path) as address:
+        connected.connect(address)
+        return Connection(connected.detach())
+
+
+@contextmanager
+def _short(path: Path) -> Iterator[str]:
+    """A name for `path` that fits into the address of a socket (``sockaddr_un``: 108 bytes), however long `path` is."""
+    directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{directory}/{path.name}"
+    finally:
+        os.close(directory)
