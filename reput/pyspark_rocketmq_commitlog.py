@@ -11,13 +11,17 @@ from pyspark.sql.datasource import DataSource
 
 
 class DefaultSource(DataSource):
-    """Makes a ``reput.source.data_source.CommitLogDataSource``."""
+    """Makes a ``reput.source.data_source.CommitLogDataSource``, or the one that reads a backup."""
 
     def __new__(cls, options: dict[str, str]) -> DataSource:  # type: ignore[misc]
         """The source itself."""
-        from reput.source.data_source import CommitLogDataSource  # noqa: PLC0415
+        from reput.source.data_source import CommitLogDataSource, names_log_of_backup  # noqa: PLC0415
 
-        return CommitLogDataSource(options)
+        if not names_log_of_backup(options):
+            return CommitLogDataSource(options)
+        from reput.sinks.backup.backup_source import BackupDataSource  # noqa: PLC0415
+
+        return BackupDataSource(options)
 
     @classmethod
     def name(cls) -> str:

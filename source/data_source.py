@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -29,7 +29,7 @@ from pyspark.sql.types import StructType
 
 from reput.source.errors import DataLossError, OptionError, TransientError, check_format, reported_through_spark
 from reput.source.log.offset_range import RANGE_SCHEMA, OffsetRange
-from reput.source.log.store_layout import given_commit_logs, log_ends_full, other_size, row_of
+from reput.source.log.store_layout import given_commit_logs, log_ends_full, names_backup, other_size, row_of
 from reput.source.options import LATEST, SourceOptions
 from reput.source.record.message_decoder import RecordFingerprint
 from reput.source.rows.message_schema import message_schema, spark_schema
@@ -90,7 +90,7 @@ class CommitLogDataSource(DataSource):
     @reported_through_spark()
     def reader(self, schema: StructType) -> CommitLogReader:  # noqa: ARG002  Spark's signature
         """The batch reader."""
-        return CommitLogReader(_with_commit_logs(self._options()))
+        return CommitLogReader(self._with_commit_logs(self._options()))
 
     @reported_through_spark()
     def streamReader(self, schema: StructType) -> CommitLogStreamReader | AskingStreamReader:  # noqa: N802, ARG002
@@ -100,7 +100,17 @@ class CommitLogDataSource(DataSource):
             return AskingStreamReader(options)
         if options.ending_offset != LATEST:
             raise OptionError("endingOffset is for batch reads; a stream has no end")
-        return CommitLogStreamReader(_with_commit_logs(options))
+        return CommitLogStreamReader(self._with_commit_logs(options))
+
+    def _with_commit_logs(self, options: SourceOptions) -> SourceOptions:
+        """The options with the directories of the log where they name something else."""
+        return _with_commit_logs(options)
+
+
+def names_log_of_backup(options: Mapping[str, str]) -> bool:
+    """Whether the options' path names a backup, which `sinks.backup.backup_source` reads."""
+    given = next((text for name, text in options.items() if name.lower() == "path"), "")
+    return names_backup(Path(given))
 
 
 def _with_commit_logs(options: SourceOptions) -> SourceOptions:

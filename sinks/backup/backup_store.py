@@ -76,21 +76,22 @@ class Backup:
         self.storage.check()
 
     @contextmanager
-    def _read_errors(self, name: str) -> Iterator[None]:
-        """Raise what goes wrong with a file of the backup as StoreError."""
+    def read_errors(self, name: str, offset: int | None = None) -> Iterator[None]:
+        """Raise what goes wrong with a file of the backup as StoreError; at `offset` of the log, if it is a part."""
         path = self.location / name
+        where = "" if offset is None else f" at offset {offset} of the log"
         try:
             yield
         except FileNotFoundError as error:
-            raise StoreError(f"{path} is missing from the backup", file=path) from error
+            raise StoreError(f"{path} is missing from the backup", file=path, physical_offset=offset) from error
         except (BadFramesError, ValueError) as error:
-            raise StoreError(f"{path} is damaged: {error}", file=path) from error
+            raise StoreError(f"{path} is damaged{where}: {error}", file=path, physical_offset=offset) from error
         except (OSError, pa.ArrowException) as error:
-            raise StoreError(f"cannot read {path}: {first_line(error)}", file=path) from error
+            raise StoreError(f"cannot read {path}: {first_line(error)}", file=path, physical_offset=offset) from error
 
     def numbers(self) -> list[int]:
         """The numbers of the restore points, the oldest first; raises StoreError."""
-        with self._read_errors(POINTS):
+        with self.read_errors(POINTS):
             names = [_POINT_NAME.fullmatch(file.name) for file in self.storage.files(POINTS)]
         return sorted(int(name[1]) for name in names if name is not None)
 
@@ -105,7 +106,7 @@ class Backup:
             A later release wrote it.
         """
         name = f"{POINTS}/{number:010d}.json"
-        with self._read_errors(name):
+        with self.read_errors(name):
             found = RestorePoint.decode(self.storage.read(name), self.location / name)
             if found.number != number:
                 raise ValueError(f"it is restore point {found.number}")
@@ -131,14 +132,20 @@ class Backup:
         # A log that was cut has restore points that end earlier than the ones before.
         return next((number for number in numbers if self.point(number).end >= offset), None)
 
-    def read_part(self, part: StoredPart, begin: int | None = None, end: int | None = None) -> Iterator[memoryview]:
-        """Yield the bytes `[begin, end)` of the log, which are in `part`; by default all of it; raises StoreError."""
-        with self._read_errors(part.name), self.storage.open(part.name) as file:
-            reader = FramesReader(file)
+    def frames(self, part: StoredPart) -> FramesReader:
+        """The frames of a part, whose file is open for as long as they are kept; raises StoreError."""
+        with self.read_errors(part.name, part.begin):
+            reader = FramesReader(self.storage.open(part.name))
             if reader.content_size != part.end - part.begin:
                 raise BadFramesError(f"it has {reader.content_size} bytes of the log")
-            begin, end = part.begin if begin is None else begin, part.end if end is None else end
-            yield from reader.read(begin - part.begin, end - part.begin)
+            return reader
+
+    def read_part(self, part: StoredPart, begin: int | None = None, end: int | None = None) -> Iterator[memoryview]:
+        """Yield the bytes `[begin, end)` of the log, which are in `part`; by default all of it; raises StoreError."""
+        begin, end = part.begin if begin is None else begin, part.end if end is None else end
+        frames = self.frames(part)
+        with self.read_errors(part.name, begin):
+            yield from frames.read(begin - part.begin, end - part.begin)
 
     def read_log(self, point: RestorePoint, begin: int, end: int) -> bytes:
         """The bytes `[begin, end)` of the log of a restore point, fewer at its end or at a hole; raises StoreError."""
@@ -151,7 +158,7 @@ class Backup:
 
     def config_content(self, file: ConfigFile) -> bytes:
         """The content of a file of configuration; raises StoreError."""
-        with self._read_errors(file.name):
+        with self.read_errors(file.name):
             return _checked_config(file, self.storage.read(file.name))
 
     # --- the proof ------------------------------------------------------------------------------------------------
@@ -166,7 +173,7 @@ class Backup:
         LaterFormatError
             A later release wrote it.
         """
-        with self._read_errors(""):
+        with self.read_errors(""):
             sizes = {file.name: file.size_bytes for file in self.storage.files(deep=True)}
         proof = Proof()
         wanted: dict[str, tuple[StoredPart | ConfigFile, list[int]]] = {}
@@ -251,7 +258,7 @@ class Backup:
         for point in unneeded:
             del self._created[point.number]
             self._needed.subtract(point.files)
-        with self._read_errors(""):
+        with self.read_errors(""):
             listed = [file for folder in (LOG_PARTS, CONFIG_FILES, POINTS) for file in self.storage.files(folder)]
         oldest = now_for_ages() - _IN_USE_SECONDS
         left = [

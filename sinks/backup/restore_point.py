@@ -20,10 +20,12 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from reput.source.errors import check_format
+from reput.source.log.store_layout import POINTS
 from reput.source.record.message_decoder import RecordFingerprint
 from reput.source.times import time_text
 
-POINTS: Final = "points"
+__all__ = ["CONFIG_FILES", "LOG_PARTS", "POINTS", "ConfigFile", "RestorePoint", "StoredPart"]
+
 LOG_PARTS: Final = "log"
 CONFIG_FILES: Final = "config"
 _FORMAT: Final = 1

@@ -16,7 +16,7 @@ import numpy as np
 from reput.source import releases
 from reput.source.kernels import property_kernels as pk
 from reput.source.kernels import record_kernels as rk
-from reput.source.log.mapped_file_queue import MappedFile, open_segment, read_fully
+from reput.source.log.mapped_file_queue import MappedFile, OpenFile, open_segment, read_fully
 from reput.source.log.segment_scan import Window, scan_segment
 from reput.source.record import message_format as fmt
 from reput.source.record.message_format import BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG
@@ -165,11 +165,11 @@ def broker_walk(
         The segment has gone, or is shorter than it was.
     """
     delays = np.array(rules.delays_ms, np.int64)
-    with open_segment(file) as descriptor:
+    with open_segment(file) as opened:
         while True:
             good = None
             if not (rules.check_crc and rules.verifies_property_crc):
-                for found in scan_segment(descriptor, file, start, limit, check_crc=rules.check_crc):
+                for found in scan_segment(opened, file, start, limit, check_crc=rules.check_crc):
                     window = _parsed(found.decode(delays), rules)
                     if not len(window):
                         break
@@ -182,7 +182,7 @@ def broker_walk(
                         break
             if good is not None:
                 yield good
-            check = check_open(descriptor, file, start, limit, rules)
+            check = check_open(opened, file, start, limit, rules)
             if check.record is None:
                 yield WalkEnd(start, check)
                 return
@@ -192,13 +192,13 @@ def broker_walk(
 
 def check_at(file: MappedFile, start: int, limit: int, rules: BrokerRules) -> BrokerCheck:
     """The broker's check of what stands at `start`; its buffer ends at `limit`."""
-    with open_segment(file) as descriptor:
-        return check_open(descriptor, file, start, limit, rules)
+    with open_segment(file) as opened:
+        return check_open(opened, file, start, limit, rules)
 
 
-def check_open(descriptor: int, file: MappedFile, start: int, limit: int, rules: BrokerRules) -> BrokerCheck:
+def check_open(opened: OpenFile, file: MappedFile, start: int, limit: int, rules: BrokerRules) -> BrokerCheck:
     """``CommitLog#checkMessageAndReturnSize`` over a buffer that ends at `limit`, of a segment that is open."""
-    buffer = _Buffer(descriptor, file, start, limit)
+    buffer = _Buffer(opened, file, start, limit)
     try:
         return _read_record(buffer, rules)
     except _JavaError as error:
@@ -223,8 +223,8 @@ class _JavaError(Exception):
 class _Buffer:
     """A ``ByteBuffer`` over a segment: reads move its position, and fail beyond the limit."""
 
-    def __init__(self, descriptor: int, file: MappedFile, start: int, limit: int) -> None:
-        self._descriptor, self._file, self.start, self.limit = descriptor, file, start, limit
+    def __init__(self, opened: OpenFile, file: MappedFile, start: int, limit: int) -> None:
+        self._opened, self._file, self.start, self.limit = opened, file, start, limit
         self.position = start
 
     @property
@@ -240,7 +240,7 @@ class _Buffer:
 
     def at(self, offset: int, size: int) -> bytes:
         buffer = np.empty(size, np.uint8)
-        got = read_fully(self._descriptor, buffer, size, offset - self._file.file_from_offset)
+        got = read_fully(self._opened, buffer, size, offset - self._file.file_from_offset)
         return buffer[:got].tobytes().ljust(size, b"\0")
 
     def integer(self, size: int) -> int:

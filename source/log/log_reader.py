@@ -250,8 +250,7 @@ class LogReader:
         if file is None:
             raise range_reader.no_file_with(offset)
         position = offset - file.file_from_offset
-        with open_segment(file) as descriptor:
-            return file.path, position, os.pread(descriptor, size, position)
+        return file.path, position, read_head(file, size, position)
 
     def message_at(self, offset: int, size: int) -> Message | None:
         """The message of `size` bytes that begins at `offset`; None where no such good record does."""
@@ -570,8 +569,8 @@ def read_message(file: MappedFile, offset: int, end: int, options: DecodeOptions
     if start < file.file_from_offset:  # inside the frame of the first record
         return Verdict.BAD_PHYSICAL_OFFSET
     decode = decode_entry if file.frame else decode_message
-    with open_segment(file, offset=offset) as descriptor:
-        data = read_record_bytes(descriptor, file, start, end)
+    with open_segment(file, offset=offset) as opened:
+        data = read_record_bytes(opened, file, start, end)
     verdict, message = decode(data.data, 0, start, file.end, check_crc=options.check_crc, delays_ms=options.delays_ms)
     if message is not None:
         return message

@@ -19,11 +19,11 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 from reput.source.errors import (
     UNANSWERED,
@@ -45,17 +45,33 @@ from reput.source.system import limit_reached
 _log = logging.getLogger(__name__)
 
 
+class SegmentContent(Protocol):
+    """The bytes of a segment that is no file of its own, such as one in a backup. It can be pickled, for tasks."""
+
+    def read_into(self, view: memoryview, position: int) -> int:
+        """Fill `view` with the bytes from `position` of the segment on; return how many there were; raises StoreError.
+
+        It is 0 only at the segment's end.
+        """
+
+
+#: An open segment: a descriptor of its file, or its content.
+OpenFile: TypeAlias = int | SegmentContent
+
+
 @dataclass(frozen=True, order=True)
 class MappedFile:
     """One segment: the physical offset of its first byte, its size in bytes, its path.
 
-    `frame` is the size in bytes of what stands before each record: 0, or ``dledger_entry.ENTRY_HEADER_SIZE``.
+    `frame` is the size in bytes of what stands before each record: 0, or ``dledger_entry.ENTRY_HEADER_SIZE``. With
+    `content` there is no file at the path, which is for messages.
     """
 
     file_from_offset: int
     size: int
     path: str
     frame: int = 0
+    content: SegmentContent | None = field(default=None, compare=False)
 
     @property
     def end(self) -> int:
@@ -97,8 +113,8 @@ def _open(path: str) -> int:
 
 
 @contextmanager
-def open_segment(file: MappedFile, doing: str = "it was looked at", offset: int | None = None) -> Iterator[int]:
-    """A read-only descriptor of a segment; `offset` is the physical offset that is wanted, for an error to name.
+def open_segment(file: MappedFile, doing: str = "it was looked at", offset: int | None = None) -> Iterator[OpenFile]:
+    """A segment, open for reading; `offset` is the physical offset that is wanted, for an error to name.
 
     Raises
     ------
@@ -107,6 +123,9 @@ def open_segment(file: MappedFile, doing: str = "it was looked at", offset: int 
     StoreError, TransientError
         It cannot be opened, or not be read inside the ``with``; see ``read_error``.
     """
+    if file.content is not None:
+        yield file.content
+        return
     try:
         with open_for_reading(file.path, offset) as descriptor:
             yield descriptor
@@ -116,12 +135,22 @@ def open_segment(file: MappedFile, doing: str = "it was looked at", offset: int 
         raise DataLossError(f"{file.path} is gone: the log expired while {doing}", file=file.path) from None
 
 
-def read_fully(descriptor: int, buffer: Any, size: int, offset: int) -> int:
+def read_fully(opened: OpenFile, buffer: Any, size: int, offset: int) -> int:
     """Fill `buffer[:size]` (uint8) from the file's byte `offset` on; returns how many bytes the file had."""
-    view = buffer.data
+    return _fill(opened, buffer.data[:size], offset)
+
+
+def read_at(opened: OpenFile, size: int, offset: int) -> bytes:
+    """The `size` bytes from the file's byte `offset` on, fewer where it ends."""
+    data = bytearray(size)
+    return bytes(data[: _fill(opened, memoryview(data), offset)])
+
+
+def _fill(opened: OpenFile, view: memoryview, offset: int) -> int:
     done = 0
-    while done < size:
-        got = os.preadv(descriptor, [view[done:size]], offset + done)
+    while done < len(view):
+        rest, at = view[done:], offset + done
+        got = os.preadv(opened, [rest], at) if isinstance(opened, int) else opened.read_into(rest, at)
         if got == 0:
             break
         done += got
@@ -145,8 +174,8 @@ def read_head(file: MappedFile, size: int, position: int = 0) -> bytes:
     DataLossError
         It has gone since it was listed.
     """
-    with open_segment(file) as descriptor:
-        return os.pread(descriptor, size, position)
+    with open_segment(file) as opened:
+        return read_at(opened, size, position)
 
 
 _FIRST_BYTE = attrgetter("file_from_offset")
@@ -157,11 +186,13 @@ class MappedFileQueue:
     """The row of segments, oldest first. A snapshot: load again to see new and expired files.
 
     `unfinished` is the path of a last file that has no size yet, None without one; it is not among `files`.
+    `known_end` is the offset where the log ends; None means that nobody knows it, so that it has to be looked for.
     """
 
     files: tuple[MappedFile, ...]
     paths: tuple[Path, ...]
     unfinished: str | None = None
+    known_end: int | None = None
 
     @classmethod
     def load(
@@ -183,6 +214,8 @@ class MappedFileQueue:
         OptionError
             The records are DLedger's and `dledger` is off, or the other way round.
         """
+        if len(paths) == 1 and (kept := _kept_logs.get(paths[0])) is not None:
+            return kept
         found = [entry for path in paths for entry in _framed(sorted(_segments(path)), dledger=dledger)]
         found.sort()
         # The broker creates a file and then gives it its size: a last file of size 0 is not there yet.
@@ -254,6 +287,16 @@ class MappedFileQueue:
                     file=file.path,
                     physical_offset=file.end,
                 )
+
+
+# Logs that are no directories of segments, such as a backup's, by the path that names them in options.
+_kept_logs: dict[Path, MappedFileQueue] = {}
+
+
+def name_log(queue: MappedFileQueue) -> None:
+    """Have the path of a row of segments, its only one, mean that row in this process and its forks."""
+    (path,) = queue.paths
+    _kept_logs[path] = queue
 
 
 @lru_cache(maxsize=1024)  # one warning, however often the directory is listed

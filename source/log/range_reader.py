@@ -30,6 +30,7 @@ from reput.source.log.mapped_file_queue import (
     HEAD_SIZE,
     MappedFile,
     MappedFileQueue,
+    OpenFile,
     cut_short,
     open_segment,
     read_fully,
@@ -125,8 +126,8 @@ def read_record(file: MappedFile, start: int, end: int, options: DecodeOptions, 
     DataLossError
         The segment has gone, or is shorter than it was.
     """
-    with open_segment(file, f"[{start}, {end}) was still to be read") as descriptor:
-        found = scan_record(descriptor, file, start, end, check_crc=options.check_crc)
+    with open_segment(file, f"[{start}, {end}) was still to be read") as opened:
+        found = scan_record(opened, file, start, end, check_crc=options.check_crc)
     return found.decode(np.array(options.delays_ms, np.int64)) if decodes or options.on_damage == BROKER else found
 
 
@@ -143,11 +144,12 @@ def _walk(
 ) -> Iterator[Window]:
     """The walk of `scan_windows`, and of `read_windows` where the range `is_planned`."""
     delays = np.array(options.delays_ms, np.int64)
-    with open_segment(file, f"[{start}, {end}) was still to be read") as descriptor:
-        # The system takes this for the whole file: of a log that is not in memory it reads twice as far ahead.
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+    with open_segment(file, f"[{start}, {end}) was still to be read") as opened:
+        if isinstance(opened, int):
+            # The system takes this for the whole file: of a log that is not in memory it reads twice as far ahead.
+            os.posix_fadvise(opened, 0, 0, os.POSIX_FADV_SEQUENTIAL)
         while start < end:
-            scan = scan_segment(descriptor, file, start, end, check_crc=options.check_crc, window_bytes=window_bytes)
+            scan = scan_segment(opened, file, start, end, check_crc=options.check_crc, window_bytes=window_bytes)
             for window in (found.decode(delays) if decodes else found for found in scan):
                 start, verdict = window.end, window.verdict
                 if start == end or (len(window) and verdict in (Verdict.UNDERFLOW, Verdict.MESSAGE)):
@@ -155,7 +157,7 @@ def _walk(
                     continue
                 damaged = None
                 if passes_over or verdict is Verdict.BLANK:
-                    damaged = find_damage(descriptor, file, start, verdict, options.on_damage)
+                    damaged = find_damage(opened, file, start, verdict, options.on_damage)
                 is_end = damaged is None and verdict is Verdict.BLANK and end == file.end
                 if is_planned and not is_end and (damaged is None or not passes_over):
                     raise corrupt_record(file, start, verdict)
@@ -169,7 +171,9 @@ def _walk(
                 break
 
 
-def find_damage(descriptor: int, file: MappedFile, start: int, verdict: Verdict, on_damage: str) -> DamagedRange | None:
+def find_damage(
+    opened: OpenFile, file: MappedFile, start: int, verdict: Verdict, on_damage: str
+) -> DamagedRange | None:
     """The damaged range that begins at `start`, where a scan ended with `verdict`, by `on_damage`.
 
     None when the walk ends there: at a blank, at a record that crosses the end of what is read, and with ``stop``
@@ -177,7 +181,7 @@ def find_damage(descriptor: int, file: MappedFile, start: int, verdict: Verdict,
     """
     if on_damage == STOP or verdict is Verdict.MESSAGE:
         return None
-    segment = OpenSegment(descriptor, file)
+    segment = OpenSegment(opened, file)
     if verdict is Verdict.UNDERFLOW:  # the whole segment decides: a wrong size leads out of a range, too
         verdict = segment.judge(start)
         if verdict is Verdict.MESSAGE or verdict in SOUND_VERDICTS:
@@ -237,7 +241,7 @@ def broker_goes_on_at(segment: OpenSegment, offset: int, verdict: Verdict) -> in
     if verdict is Verdict.BAD_INNER_BATCH:  # 5.x refuses it, whichever its magic code
         return file.end
     is_v2 = segment.i32(record + fmt.MAGIC_AT) == fmt.MESSAGE_MAGIC_CODE_V2
-    check = check_open(segment.descriptor, file, record, file.end, _V5 if is_v2 else _V4)
+    check = check_open(segment.opened, file, record, file.end, _V5 if is_v2 else _V4)
     # A size of 0 that does not fit counts as what cannot be parsed.
     return check.position if check.size > 0 else file.end
 
@@ -515,10 +519,10 @@ def next_record(file: MappedFile, start: int, stop: int, on_damage: str) -> int:
 def _heads(file: MappedFile, start: int, stop: int) -> Iterator[int]:
     """The offsets in `[start, stop)` where a record with a magic code names its own offset."""
     head = file.frame + LOOKED_AT
-    with open_segment(file, f"[{start}, {stop}) was still to be read") as descriptor:
+    with open_segment(file, f"[{start}, {stop}) was still to be read") as opened:
         while start + head <= stop:
             data = np.empty(min(_WINDOW_BYTES, stop - start), np.uint8)
-            if read_fully(descriptor, data, len(data), start - file.file_from_offset) < len(data):
+            if read_fully(opened, data, len(data), start - file.file_from_offset) < len(data):
                 raise cut_short(file, start, "it")
             at = 0
             while (at := int(find_own_offset(data, at, len(data), start, file.frame))) != NOT_FOUND:

@@ -124,6 +124,9 @@ class ReputEndFinder:
 
     def find(self, queue: MappedFileQueue, start: int) -> ReputEnd:
         """The end of whole records at or behind `start`, where a record or a blank begins."""
+        if queue.known_end is not None:
+            row = next(iter(queue.rows(start, queue.known_end)), (start, start))
+            return ReputEnd(row[1], Verdict.EMPTY)
         if queue is not self._queue:
             self._queue, self._begun = queue, set()
         self._met = None
@@ -211,8 +214,8 @@ class ReputEndFinder:
         """The offset where the log goes on behind `offset`; None when it ends at `offset`, or may."""
         if self._on_damage != QUARANTINE or offset >= file.end:
             return None
-        with open_segment(file) as descriptor:
-            segment = OpenSegment(descriptor, file)
+        with open_segment(file) as opened:
+            segment = OpenSegment(opened, file)
             if segment.is_blank(offset):
                 return None
             now = self._clock()

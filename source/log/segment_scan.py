@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -13,7 +12,7 @@ from reput.source.kernels import record_kernels as rk
 from reput.source.kernels.batch_decoder import RecordColumns, decode_columns, records_max
 from reput.source.kernels.byte_kernels import load_i32
 from reput.source.kernels.record_kernels import LOOKED_AT, NOT_FOUND, find_own_offset
-from reput.source.log.mapped_file_queue import MappedFile, cut_short, read_fully
+from reput.source.log.mapped_file_queue import MappedFile, OpenFile, cut_short, read_at, read_fully
 from reput.source.record import dledger_entry as dle
 from reput.source.record import message_format as fmt
 from reput.source.record.damage import HEAD_BYTES, DamagedRange
@@ -92,7 +91,7 @@ class Window:
 
 
 def scan_segment(
-    descriptor: int, file: MappedFile, start: int, end: int, *, check_crc: bool, window_bytes: int = WINDOW_BYTES
+    opened: OpenFile, file: MappedFile, start: int, end: int, *, check_crc: bool, window_bytes: int = WINDOW_BYTES
 ) -> Iterator[Window]:
     """Follow the records of `[start, end)` of a segment that is open; one that crosses `end` ends it as UNDERFLOW.
 
@@ -105,7 +104,7 @@ def scan_segment(
     parts = np.empty((records_max(len(buffer)), rk.PARTS), np.int64)
     while start < end:
         size = min(len(buffer), end - start)
-        _fill(descriptor, file, buffer, size, start, end)
+        _fill(opened, file, buffer, size, start, end)
         count, stop_at, verdict = rk.scan_records(buffer, 0, size, start, file.end, file.frame, check_crc, parts)
         if verdict == Verdict.UNDERFLOW and count == 0 and size < end - start:
             buffer = np.empty(_grown(buffer, end - start, file.frame), np.uint8)
@@ -125,7 +124,7 @@ def _grown(buffer: Bytes, most: int, frame: int) -> int:
     return min(max(size, 2 * len(buffer)), most)
 
 
-def read_record_bytes(descriptor: int, file: MappedFile, start: int, end: int) -> Bytes:
+def read_record_bytes(opened: OpenFile, file: MappedFile, start: int, end: int) -> Bytes:
     """The bytes of the record at `start`, as far as `end`; of what seems to be none, the first ones.
 
     A size is believed only of a record that names its own offset: anything else may be a gigabyte of nothing.
@@ -137,31 +136,31 @@ def read_record_bytes(descriptor: int, file: MappedFile, start: int, end: int) -
     """
     available = max(0, end - start)
     data = np.empty(min(_HEAD_BYTES, available), np.uint8)
-    _fill(descriptor, file, data, len(data), start, end)
+    _fill(opened, file, data, len(data), start, end)
     size_at, own_at = (ENTRY_SIZE_AT, ENTRY_POS_AT) if file.frame else (TOTAL_SIZE_AT, PHYSICAL_OFFSET_AT)
     size = int.from_bytes(data[size_at : size_at + 4].tobytes(), "big")
     own_offset = int.from_bytes(data[own_at : own_at + 8].tobytes(), "big")
     if own_offset == start and len(data) < min(size, available) and size <= file.end - start:
         data = np.empty(min(size, available), np.uint8)
-        _fill(descriptor, file, data, len(data), start, end)
+        _fill(opened, file, data, len(data), start, end)
     return data
 
 
-def scan_record(descriptor: int, file: MappedFile, start: int, end: int, *, check_crc: bool) -> Window:
+def scan_record(opened: OpenFile, file: MappedFile, start: int, end: int, *, check_crc: bool) -> Window:
     """The good record at `start` alone, or a window without records, whose verdict says what stands there.
 
     A record that crosses `end` is UNDERFLOW. See `read_record_bytes` for errors.
     """
-    data, parts = read_record_bytes(descriptor, file, start, end), np.empty((1, rk.PARTS), np.int64)
+    data, parts = read_record_bytes(opened, file, start, end), np.empty((1, rk.PARTS), np.int64)
     count, stop_at, verdict = rk.scan_records(data, 0, len(data), start, file.end, file.frame, check_crc, parts)
     if verdict == Verdict.UNDERFLOW and len(data) < end - start:  # it was not read on
         verdict = Verdict.BAD_PHYSICAL_OFFSET
     return Window(data, start, parts[:count], start + stop_at, Verdict(verdict), file.frame)
 
 
-def _fill(descriptor: int, file: MappedFile, buffer: Bytes, size: int, start: int, end: int) -> None:
+def _fill(opened: OpenFile, file: MappedFile, buffer: Bytes, size: int, start: int, end: int) -> None:
     """Fill `buffer[:size]` with the segment's bytes from `start` on, of the range that reaches to `end`."""
-    if read_fully(descriptor, buffer, size, start - file.file_from_offset) < size:
+    if read_fully(opened, buffer, size, start - file.file_from_offset) < size:
         raise cut_short(file, start, f"[{start}, {end})")
 
 
@@ -197,8 +196,8 @@ _NO_LENGTH = -1
 class OpenSegment:
     """Looks at single offsets of a segment that is open for reading."""
 
-    def __init__(self, descriptor: int, file: MappedFile) -> None:
-        self.descriptor = descriptor
+    def __init__(self, opened: OpenFile, file: MappedFile) -> None:
+        self.opened = opened
         self.file = file
         self.smallest = file.frame + fmt.FIXED_LENGTH
 
@@ -246,15 +245,15 @@ class OpenSegment:
 
     def integer(self, offset: int, size: int) -> int:
         """The integer of `size` bytes at `offset`, read as `i32` reads it."""
-        data = os.pread(self.descriptor, size, offset - self.file.file_from_offset)
+        data = read_at(self.opened, size, offset - self.file.file_from_offset)
         return int.from_bytes(data.ljust(size, b"\0"), "big", signed=True)
 
     def _record(self, offset: int) -> Window:
-        return scan_record(self.descriptor, self.file, offset, self.file.end, check_crc=True)
+        return scan_record(self.opened, self.file, offset, self.file.end, check_crc=True)
 
     def _read(self, offset: int, size: int) -> Bytes:
         data = np.empty(min(size, self.file.end - offset), np.uint8)
-        done = read_fully(self.descriptor, data, len(data), offset - self.file.file_from_offset)
+        done = read_fully(self.opened, data, len(data), offset - self.file.file_from_offset)
         return data[:done]
 
     def _proven_ends(self, offset: int) -> Iterator[int]:
@@ -299,7 +298,7 @@ class OpenSegment:
 
     def _runs_to(self, offset: int, end: int) -> bool:
         """Whether good records follow each other from `offset` to exactly `end`."""
-        for window in scan_segment(self.descriptor, self.file, offset, end, check_crc=True):
+        for window in scan_segment(self.opened, self.file, offset, end, check_crc=True):
             offset = window.end
         return offset == end
 

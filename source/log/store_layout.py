@@ -189,12 +189,46 @@ def _commit_logs_of(path: Path, *, dledger: bool) -> tuple[Path, ...]:
 
 def check_store(store: Path) -> None:
     """Raise StoreError where `store` is no directory, or cannot be entered; the message says what to give instead."""
+    if names_backup(store):
+        raise StoreError(
+            f"{as_given(store)} is a backup, and this needs a store",
+            advice=f"'reput restore --from {as_given(backup_of(store))} --to DIR' makes one of it",
+            file=store,
+        )
     barred = who_refuses(str(store / COMMIT_LOG))
     if barred is not None:
         words, advice = barred
         raise StoreError(f"cannot read the store {store}: {words}", advice=advice, file=store)
     if not _is_directory(store):
         raise StoreError(f"no store at {store}: {_state(store)}", advice=_instead(store), file=store)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# A backup, where a store or a log may be given: its directory, its place on S3, or one of its restore points.
+
+#: The directory of a backup that has its restore points.
+POINTS = "points"
+_S3 = ("s3:", "s3a:")
+
+
+def names_backup(path: Path) -> bool:
+    """Whether a path names a backup, or a restore point in one; nothing else that reput reads as a log is on S3."""
+    return is_on_s3(path) or (_is_directory(backup_of(path) / POINTS) and not _is_directory(path / COMMIT_LOG))
+
+
+def backup_of(path: Path) -> Path:
+    """The backup that a path names, by itself or by the file of a restore point."""
+    return path.parent.parent if path.parent.name == POINTS else path
+
+
+def as_given(path: Path) -> str:
+    """The text of a path; one of the two slashes of ``s3://`` is lost in a path."""
+    return str(path).replace(":/", "://", 1) if is_on_s3(path) else str(path)
+
+
+def is_on_s3(path: Path) -> bool:
+    """Whether a path was given as a place on S3."""
+    return path.parts[:1] != () and path.parts[0] in _S3
 
 
 def no_commit_log(path: Path) -> StoreError:
@@ -234,6 +268,8 @@ def _state(path: Path) -> str:
 
 def _instead(path: Path) -> str:
     found = next((near for near in _near(path) if near != path and _has_segments(near)), None)
+    if names_backup(path):
+        return f"it is a backup: 'reput restore --from {as_given(path)} --to DIR' makes a store of it"
     if found is None:
         return "give the store root that holds commitlog/"
     if is_dledger_log(found):

@@ -158,7 +158,7 @@ def _add_store(known: KnownNames, config: PipelineConfig, output: Path | None) -
     for root in dict.fromkeys([config.store, output or config.store]):
         for topic, queue_id, _, _ in _rows(partial(consume_queues, root)):
             known.add_topic(topic, queue_id)
-    known.places.append(f"{config.store}")
+    known.places.append(config.backup or f"{config.store}")
 
 
 _Row = TypeVar("_Row")

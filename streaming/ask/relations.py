@@ -74,6 +74,11 @@ def relations_of(
             found[name] = evidence_of(table, found[COPIES], values.get(BROKER), config, note)
         elif config is None:
             raise OptionError(f"{question.name} reads {name}, which is {STORE_RELATIONS[name].meaning}: --store wanted")
+        elif config.backup is not None and not STORE_RELATIONS[name].is_configuration:
+            raise OptionError(
+                f"{question.name} reads {name}, {STORE_RELATIONS[name].meaning}, which a backup does not tell",
+                advice=f"'reput restore --from {config.backup} --to DIR' makes a store of it",
+            )
         else:
             found[name] = STORE_RELATIONS[name].load(config)
     return found

@@ -237,11 +237,14 @@ class StoreRelation:
         What a row of it is.
     columns
         Type and meaning of each column, by name.
+    is_configuration
+        Whether it is read from ``config/``, which a backup has, too.
     """
 
     meaning: str
     columns: dict[str, tuple[pa.DataType, str]]
     rows: Callable[[PipelineConfig], Iterable[Sequence[Any]]]
+    is_configuration: bool = False
 
     @property
     def schema(self) -> pa.Schema:
@@ -265,6 +268,7 @@ STORE_RELATIONS: Final = {
             "consumer_offset": (_LONG, "the queue offset of the first message that the group has not consumed"),
         },
         lambda config: consumer_offsets(config.store, enable_lmq=config.broker.enable_lmq),
+        is_configuration=True,
     ),
     "topic_configs": StoreRelation(
         "a topic that the broker knows, from `config/topics.json`",
@@ -275,6 +279,7 @@ STORE_RELATIONS: Final = {
             "permission": (_LONG, "perm: 6 to read and write, 4 to read, 2 to write"),
         },
         lambda config: topic_configs(config.store),
+        is_configuration=True,
     ),
     "consume_queues": StoreRelation(
         "a queue on disk, below `consumequeue/` or `batchconsumequeue/`, or in RocksDB",

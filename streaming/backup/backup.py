@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -36,6 +36,8 @@ _log = logging.getLogger("reput")
 #: Whether the queues were in RocksDB alone; the other settings of a restore point are options.
 IN_ROCKSDB: Final = "queuesInRocksDB"
 _DELAYS: Final = "messageDelayLevel"
+# A setting that no broker.conf has.
+_VERSION: Final = "brokerVersion"
 
 
 def settings_of(config: PipelineConfig) -> dict[str, Any]:
@@ -43,6 +45,28 @@ def settings_of(config: PipelineConfig) -> dict[str, Any]:
     delays = " ".join(f"{delay // 1000}s" for delay in values_of(config.source)[_DELAYS])
     made = made_for(config, config.store, queues=True, index=True)
     return {**made, _DELAYS: delays, IN_ROCKSDB: config.makes_rocksdb}
+
+
+def settings_at(point: RestorePoint, given: Sequence[str], broker_conf: Path | None) -> list[str]:
+    """The settings with which a restore point is restored; see `settings_in`.
+
+    Raises
+    ------
+    OptionError
+        The queues were in RocksDB, and no broker.conf says where.
+    """
+    if broker_conf is None and point.settings.get(IN_ROCKSDB):
+        raise OptionError(
+            f"the queues of {point.store} were in RocksDB, and nothing says where", advice="give --broker-conf"
+        )
+    return settings_in(point, given, broker_conf)
+
+
+def settings_in(point: RestorePoint, given: Sequence[str], broker_conf: Path | None) -> list[str]:
+    """The settings of a restore point as ``name=value``, without those that are `given` so or by a broker.conf."""
+    stated = {text.partition("=")[0].strip().lower() for text in given} | {IN_ROCKSDB.lower()}
+    names = point.settings if broker_conf is None else [_VERSION]
+    return [f"{name}={str(point.settings[name]).lower()}" for name in names if name.lower() not in stated]
 
 
 def log_of(config: PipelineConfig) -> LogReader:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -42,7 +42,6 @@ from reput.source.options import SourceOptions
 from reput.source.printable import counted
 from reput.source.record.damage import QUARANTINE
 from reput.source.times import time_text
-from reput.streaming.backup.backup import IN_ROCKSDB
 from reput.streaming.config.broker import broker_version
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.doctor.doctor import examine, verdict
@@ -54,8 +53,6 @@ _log = logging.getLogger("reput")
 
 #: What the restored store is: in the target once all of it is in place.
 RESTORED: Final = (REPUT, "restored.json")
-# A setting that no broker.conf has.
-_VERSION: Final = "brokerVersion"
 _DELAYED: Final = b"SCHEDULE_TOPIC_XXXX"
 # What is in an empty directory.
 _IGNORED: Final = {LOCK, "lost+found"}
@@ -374,23 +371,6 @@ class _Restoring:
             lowered += of_table
         self._work.sync()
         return lowered
-
-
-def settings_at(point: RestorePoint, given: Sequence[str], broker_conf: Path | None) -> list[str]:
-    """The settings of a restore point as ``name=value``, without those that are `given` so or by a broker.conf.
-
-    Raises
-    ------
-    OptionError
-        The queues were in RocksDB, and no broker.conf says where.
-    """
-    if broker_conf is None and point.settings.get(IN_ROCKSDB):
-        raise OptionError(
-            f"the queues of {point.store} were in RocksDB, and nothing says where", advice="give --broker-conf"
-        )
-    stated = {text.partition("=")[0].strip().lower() for text in given} | {IN_ROCKSDB.lower()}
-    names = point.settings if broker_conf is None else [_VERSION]
-    return [f"{name}={str(point.settings[name]).lower()}" for name in names if name.lower() not in stated]
 
 
 class Predicted(NamedTuple):

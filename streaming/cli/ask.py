@@ -82,7 +82,8 @@ def _command_of(question: Question) -> Callable[..., None]:
         if store is not None:
             from reput.streaming.config.stored_sizes import Kind, read_by_files  # noqa: PLC0415
 
-            config = read_by_files(settings.load(store, only_reads=True, knows_rocksdb=True), store, (Kind.SEGMENT,))
+            config = settings.load(store, only_reads=True, knows_rocksdb=True, reads_backup=True)
+            config = read_by_files(config, config.store, (Kind.SEGMENT,))
         _answer(question, asking, given, config, _Wish(show_sql, plan, bodies))
 
     command.__signature__ = _signature(command, question)  # type: ignore[attr-defined]

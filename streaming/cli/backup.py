@@ -165,7 +165,8 @@ def restore(
     Queues and index are made from the log, and the store is verified before it is put in place. The exit code is 1 if a
     broker would lose something at its start.
     """
-    from reput.streaming.backup.restore import RestoreRequest, predicted, settings_at  # noqa: PLC0415
+    from reput.streaming.backup.backup import settings_at  # noqa: PLC0415
+    from reput.streaming.backup.restore import RestoreRequest, predicted  # noqa: PLC0415
     from reput.streaming.backup.restore import restore as restore_command  # noqa: PLC0415
     from reput.streaming.query.options import parse_time  # noqa: PLC0415
 

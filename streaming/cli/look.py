@@ -124,8 +124,12 @@ def query(
         from reput.streaming.config.stored_sizes import Kind, read_by_files  # noqa: PLC0415
         from reput.streaming.query.store_lookup import run_query  # noqa: PLC0415
 
-        config = settings.load(store, output=output, only_reads=True, knows_rocksdb=True)
-        config = read_by_files(config, output or store, (Kind.SEGMENT, Kind.INDEX))
+        config = settings.load(store, output=output, only_reads=True, knows_rocksdb=True, reads_backup=True)
+        if config.backup is not None and output is None:
+            from reput.streaming.backup.opened import made_from_log  # noqa: PLC0415  few stores are backups
+
+            output = made_from_log(config, options.needs(), shown["note"])
+        config = read_by_files(config, output or config.store, (Kind.SEGMENT, Kind.INDEX))
         check_names = partial(check_names, config)
         try:
             found = run_query(options, config, output=output, **shown)
@@ -202,7 +206,8 @@ def dump(
             dump_file(file, kind_named(file_kind), options, request, streams)
         return
     assert store is not None
-    config = read_by_files(settings.load(store, only_reads=True), store, (Kind.SEGMENT,))
+    config = settings.load(store, only_reads=True, reads_backup=True)
+    config = read_by_files(config, config.store, (Kind.SEGMENT,))
     with line:
         found = dump_store(config, request, streams)
     if not found and topic is not None:
@@ -288,7 +293,7 @@ def offsets(
         command.check_not_in_a_store(result)
     now = None
     if store is not None:
-        config = settings.load(store, only_reads=True)
+        config = settings.load(store, only_reads=True, reads_backup=True)
         now = command.offsets_now(config)
     found = command.offsets_at(table, parse_time(at), broker)
     if output_format == command.CONSUMER_OFFSETS or now is not None:

@@ -61,7 +61,12 @@ def version_or_time(text: str) -> int | datetime:
 STORE_HELP = "The broker's store root, which holds commitlog/. It is only read."
 # The module that reads a store says what it cannot read, and names the directory that bars the way.
 Store = Annotated[Path, typer.Option(help=STORE_HELP, readable=False)]
-StoreIfGiven = Annotated[Path | None, typer.Option(help=STORE_HELP, readable=False)]
+_BACKUP_HELP = (
+    "Or a backup, as it was at its newest restore point: a directory, s3://BUCKET/PATH, or the file of another point."
+)
+# Of a command that reads a backup in place.
+StoreOrBackup = Annotated[Path, typer.Option(help=f"{STORE_HELP} {_BACKUP_HELP}", readable=False)]
+StoreIfGiven = Annotated[Path | None, typer.Option(help=f"{STORE_HELP} {_BACKUP_HELP}", readable=False)]
 Output = Annotated[Path, typer.Option(help="The directory that 'reput tail' keeps, or a copy of a store.")]
 QueuesIfGiven = Annotated[
     Path | None,
@@ -114,12 +119,27 @@ class LogConfig(Config):
         bool, typer.Option("--dledger", help="Read a log of DLedger. Same as -o enableDLegerCommitLog=true.")
     ] = False
 
-    def load(self, store: Path, overrides: Sequence[str] = (), **how: Any) -> PipelineConfig:
-        """Return the configuration, with more `overrides`; `how` and the errors are those of ``load_config``."""
-        from reput.streaming.config.pipeline import load_config  # noqa: PLC0415  --help need not wait for the modules
+    def load(
+        self, store: Path, overrides: Sequence[str] = (), *, reads_backup: bool = False, **how: Any
+    ) -> PipelineConfig:
+        """Return the configuration, with more `overrides`; `how` and the errors are those of ``load_config``.
+
+        With `reads_backup`, the store may also be a backup, or a restore point in one (``backup.opened``).
+        """
+        from reput.source.log.store_layout import names_backup  # noqa: PLC0415  --help need not wait for the modules
+        from reput.streaming.config.pipeline import load_config  # noqa: PLC0415
 
         given = self.overrides(overrides)
-        return load_config(store, config_file=self.config, broker_conf=self.broker_conf, overrides=given, **how)
+
+        def of_store(path: Path, more: Sequence[str] = ()) -> PipelineConfig:
+            all_given = [*more, *given]
+            return load_config(path, config_file=self.config, broker_conf=self.broker_conf, overrides=all_given, **how)
+
+        if not (reads_backup and names_backup(store)):
+            return of_store(store)
+        from reput.streaming.backup.opened import open_backup  # noqa: PLC0415  few stores are backups
+
+        return open_backup(store, given, self.broker_conf, of_store)
 
     def overrides(self, more: Sequence[str] = ()) -> list[str]:
         """Return the settings that the command line states, as ``name=value``.

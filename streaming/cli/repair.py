@@ -16,6 +16,7 @@ from reput.streaming.cli.options import (
     Output,
     Reporting,
     Store,
+    StoreOrBackup,
     Verbose,
     Yes,
     one_of,
@@ -26,7 +27,7 @@ from reput.streaming.process.terminal import working
 
 @app.command(epilog="Example: reput rebuild --store /data/store --broker-conf /data/broker.conf --output /data/reput")
 def rebuild(
-    store: Store,
+    store: StoreOrBackup,
     output: Annotated[
         Path,
         typer.Option(
@@ -95,7 +96,8 @@ def rebuild(
         output, table, topic, queue_id, tuple(exclude or ()), only, offsets.begin, offsets.end, yes, restore_forgotten
     )
     of_master = [f"sparkMaster={master}"] if master else []
-    config = settings.load(store, of_master, output=output, makes_all=request.is_whole, knows_rocksdb=True)
+    how = {"output": output, "makes_all": request.is_whole, "knows_rocksdb": True}
+    config = settings.load(store, of_master, reads_backup=True, **how)
     check_paths_on(config.spark.master, store=store, output=output, table=table)
     with working("rebuilding"):
         report = command.rebuild(config, request, "reput rebuild", began=began, verbose=verbose)

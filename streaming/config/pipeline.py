@@ -81,7 +81,8 @@ class PipelineConfig(Settings):
     in words where each option was stated; one that is missing has its default. `broker_conf` is the one that was given.
     `rocksdb_folder` is the folder of a store or output with the broker's queues in RocksDB, for a command that knows
     them; ``consumeQueueEnable``, which is about files, is off if RocksDB alone has queues. `changes` are settings that
-    are tried as if ``broker.conf`` had them.
+    are tried as if ``broker.conf`` had them. With `backup`, its name, `store` has the configuration alone, and the log
+    is read from a restore point (``backup.opened``).
     """
 
     store: Path = field(kw_only=True)
@@ -91,6 +92,7 @@ class PipelineConfig(Settings):
     broker_conf: Path | None = field(default=None, kw_only=True)
     rocksdb_folder: str | None = field(default=None, kw_only=True)
     changes: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    backup: str | None = field(default=None, kw_only=True)
 
     @property
     def makes_rocksdb(self) -> bool:

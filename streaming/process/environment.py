@@ -25,6 +25,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from reput.source.log.store_layout import is_on_s3
 from reput.source.system import end_with_parent
 
 _PREFIX = "reput-run-"
@@ -158,8 +159,8 @@ def leave() -> None:
 
 
 def made_absolute(value: Any) -> Any:
-    """A path of the command line, relative to where the command was started; any other value as it is."""
-    if isinstance(value, Path) and not value.is_absolute():
+    """A path of the command line, relative to where the command was started; a place on S3 and other values as is."""
+    if isinstance(value, Path) and not (value.is_absolute() or is_on_s3(value)):
         return (_started_in[0] if _started_in else Path.cwd()) / value
     return value
 

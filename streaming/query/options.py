@@ -156,6 +156,11 @@ class QueryOptions:
             raise OptionError(f"{_flag(kind)} does not go with {', '.join(map(_flag, foreign))}")
         return kind
 
+    def needs(self) -> str | None:
+        """The files beside the log with which a store is searched: ``index``, ``consumequeue`` or None for none."""
+        kind = self.kind()
+        return None if kind == "msg_id" else "index" if kind in ("key", "uniq_key") else "consumequeue"
+
     def in_other_cases(self) -> Iterator[QueryOptions]:
         """The same with the unique key in other cases, if it is one of hexadecimal digits as clients make them.
 

@@ -101,6 +101,8 @@ def runs_elsewhere(spark: SparkSession) -> bool:
 
 def files_to_look_at(queue: MappedFileQueue) -> list[Path]:
     """Of a log what executors look at: the first segment in each of its directories, or the directory without one."""
+    if any(file.content is not None for file in queue.files):
+        return []  # each executor reads the place where they are
     first = {Path(file.path).parent: Path(file.path) for file in reversed(queue.files)}
     return [first.get(directory, directory) for directory in queue.paths]
 

@@ -6,7 +6,6 @@ A replica that follows another one cuts its log at their consistent point, by th
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +15,7 @@ from reput.sinks.findings import Difference
 from reput.source.errors import StoreError
 from reput.source.log.epoch_file import Epoch, consistent_point, ended, load_epochs
 from reput.source.log.log_reader import LogReader
-from reput.source.log.mapped_file_queue import MappedFile, open_segment
+from reput.source.log.mapped_file_queue import MappedFile, open_segment, read_at
 from reput.source.log.range_reader import read_windows
 from reput.source.log.store_layout import COMMIT_LOG
 from reput.source.options import SourceOptions, shown
@@ -142,8 +141,8 @@ def _first_difference(here: MappedFile, there: MappedFile, start: int, end: int)
     with open_segment(here) as left, open_segment(there) as right:
         while start < end:
             count = min(_READ_BYTES, end - start)
-            ours = os.pread(left, count, start - here.file_from_offset)
-            theirs = os.pread(right, count, start - there.file_from_offset)
+            ours = read_at(left, count, start - here.file_from_offset)
+            theirs = read_at(right, count, start - there.file_from_offset)
             if ours != theirs:
                 pairs = enumerate(zip(ours, theirs, strict=False))
                 return start + next((at for at, (one, other) in pairs if one != other), min(len(ours), len(theirs)))

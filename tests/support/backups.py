@@ -15,8 +15,8 @@ from reput.sinks.backup.backup_store import Backup
 from reput.sinks.backup.backup_writer import BackupWriter
 from reput.sinks.backup.restore_point import RestorePoint
 from reput.sinks.table.location import TableLocation
-from reput.streaming.backup.backup import log_of, settings_of
-from reput.streaming.backup.restore import Restored, RestoreRequest, restore, settings_at
+from reput.streaming.backup.backup import log_of, settings_at, settings_of
+from reput.streaming.backup.restore import Restored, RestoreRequest, restore
 from reput.streaming.config.pipeline import PipelineConfig, load_config
 
 SEGMENT, BLOCK = 4096, 1500
