@@ -24,7 +24,7 @@ from reput.sinks.findings import Difference, Findings
 from reput.source.log.store_layout import MORE_IN_ROCKSDB
 from reput.source.printable import printable
 from reput.source.record.message_decoder import Message
-from reput.source.record.message_format import TRANSACTION_MASK, TRANSACTION_ROLLBACK_TYPE
+from reput.source.record.message_format import is_indexed
 from reput.source.record.message_properties import split_keys
 
 _KEY, _TAG, _UNIQUE = "K", "T", "U"
@@ -63,8 +63,7 @@ def transactions_to(root: Path) -> int:
 def keys_of(message: Message) -> Iterator[bytes]:
     """The keys that a broker puts for a record, without those that it has twice."""
     unique, topic = message.uniq_key, message.topic
-    is_rollback = message.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK_TYPE
-    if not topic or not unique or message.store_timestamp <= 0 or is_rollback:
+    if not topic or not unique or message.store_timestamp <= 0 or not is_indexed(message.sys_flag):
         return
     hour = _bytes(message.store_timestamp // _HOUR_MS * _HOUR_MS)
     named = [(_KEY, key) for key in dict.fromkeys(split_keys(message.keys or "")) if key]

@@ -90,8 +90,9 @@ class WaitingMessages:
     def _take(self, message: Message) -> None:
         topic, key, properties = message.topic, message.uniq_key, message.properties
         if topic == TIMER_TOPIC:
-            out_ms, mark = parse_long(properties.get(origin.PROPERTY_TIMER_OUT_MS, "")), None
-            if (mark := properties.get(origin.PROPERTY_TIMER_DEL_UNIQKEY)) is not None:
+            out_ms = parse_long(properties.get(origin.PROPERTY_TIMER_OUT_MS, ""))
+            mark = properties.get(origin.PROPERTY_TIMER_DEL_UNIQKEY)
+            if mark is not None:
                 self.recalled.add(mark.rpartition("+")[2])
             if key is not None and out_ms is not None:
                 self.timers[message.physical_offset] = _Timer(message.queue_offset, key, out_ms, mark is not None)

@@ -20,7 +20,7 @@ from broker.server import Broker
 from reput.source.log.log_reader import MessageLookup
 from reput.source.record.message_decoder import Message
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 GO_CLIENT = Path(__file__).with_name("go")
 TRACED = {"sent": 6, "committed": 1, "given": 16, "consumed": 12, "failed": 4}
@@ -37,10 +37,10 @@ def end_of(broker: Broker) -> int:
 @pytest.mark.parametrize(
     ("version", "client", "settings", "states"),
     [
-        pytest.param("4.9.3", "4.9.3", {"traceTopic": "my_traces"}, TRACED, marks=pytest.mark.slow),
+        ("4.9.3", "4.9.3", {"traceTopic": "my_traces"}, TRACED),
         # A 5.x client drops the traces of a consumer whose broker gave the messages no region.
-        pytest.param("4.9.3", "5.5.0", {}, {"sent": 6, "committed": 1}, marks=pytest.mark.slow),
-        pytest.param("5.5.0", "4.9.3", {}, TRACED, marks=pytest.mark.slow),
+        ("4.9.3", "5.5.0", {}, {"sent": 6, "committed": 1}),
+        ("5.5.0", "4.9.3", {}, TRACED),
         ("5.5.0", "5.5.0", {"pop": "true"}, TRACED | {"given": 24, "acknowledged": 6, "postponed": 2}),
     ],
 )
@@ -72,7 +72,6 @@ def told_by(
     return clients, ("--store", str(store.root), "--broker-conf", str(store.broker_conf))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("version", ["4.9.3", "5.5.0"])
 def test_the_go_client_tells_the_same(version: str, release: Callable[[str], RocketMQ], tmp_path: Path) -> None:
     """With brokers of both lines: it looks for no region of a message that it consumes."""
