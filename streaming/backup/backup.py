@@ -277,11 +277,12 @@ def describe_lines(point: RestorePoint) -> Iterator[str]:
         yield f"  {file.path}  {size_text(file.size)}"
 
 
-def proof_json(proof: Proof) -> str:
-    """The result of `reput backup verify` as one JSON object."""
+def proof_json(proof: Proof, sample: Mapping[str, Any] | None = None) -> str:
+    """The result of `reput backup verify` as one JSON object, with a `sample` that was restored, if there is one."""
     faults = [{"file": each.file, "what": each.what, "points": list(each.points)} for each in proof.faults]
     counts = {"points": proof.points, "files": proof.files, "bytes": proof.bytes, "logBytes": proof.log_bytes}
-    return printable_json({**counts, "broken": proof.broken, "faults": faults})
+    found = {**counts, "broken": proof.broken, "faults": faults}
+    return printable_json(found if sample is None else {**found, "sample": sample})
 
 
 def proof_lines(proof: Proof) -> Iterator[str]:

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import json
 import logging
+import random
+import tempfile
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -45,6 +47,7 @@ from reput.source.times import time_text
 from reput.streaming.config.broker import broker_version
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.doctor.doctor import examine, verdict
+from reput.streaming.process.environment import run_directory
 from reput.streaming.rebuild.plan import RebuildRequest
 from reput.streaming.rebuild.rebuild import rebuild
 from reput.streaming.verify.verify import VerifyRequest, verify
@@ -167,6 +170,16 @@ def restore(request: RestoreRequest, load: Load) -> Restored:
         swap(files, [(path, path) for path in _paths(work.root)], may_empty=True)
         clear_abort(files)
         return made
+
+
+def restore_sample(source: TableLocation, points: Sequence[int], load: Load) -> Restored:
+    """Restore one of these restore points, any of them, into a scratch directory, which is removed then.
+
+    The errors are those of `restore`.
+    """
+    with tempfile.TemporaryDirectory(prefix="sample-", dir=run_directory()) as directory:
+        point = random.choice(points)  # noqa: S311  no secret
+        return restore(RestoreRequest(source, Path(directory) / "store", point=point), load)
 
 
 def _earlier(files: DurableFiles) -> Restored | None:

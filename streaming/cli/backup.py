@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -125,24 +126,63 @@ def describe(
 
 
 @backup.command(epilog="Example: reput backup verify --from /backup/broker-a")
-def verify(source: Backup, as_json: Json = False) -> int:
+def verify(
+    source: Backup,
+    settings: LogConfig,
+    sample: Annotated[
+        bool,
+        typer.Option(
+            "--sample",
+            help="Also restore one of them, any one, into a directory below TMPDIR, verify it and remove it.",
+        ),
+    ] = False,
+    point: Annotated[int | None, typer.Option(min=1, help="Restore this restore point; with --sample.")] = None,
+    as_json: Json = False,
+) -> int:
     """Prove that every restore point can be restored.
 
     The whole backup is read and compared with its digests. The exit code is 1 if a restore point is broken, or if there
     is none.
     """
     from reput.sinks.backup import backup_store  # noqa: PLC0415
+    from reput.source.errors import OptionError  # noqa: PLC0415
     from reput.streaming.backup.backup import proof_json, proof_lines  # noqa: PLC0415
 
+    if not sample and (given := ["--point"] * (point is not None) + settings.flags):
+        raise OptionError(f"{', '.join(given)}: only with --sample")
     with working(f"reading {source}"):
-        proof = backup_store.Backup(source).verify()
+        found = backup_store.Backup(source)
+        proof = found.verify()
     is_good = bool(proof.points) and not proof.faults
+    points = [point] if point is not None else [each for each in found.numbers() if each not in proof.broken]
+    restored: dict[str, Any] | None = None
+    if sample and points:
+        from reput.streaming.backup.restore import restore_sample  # noqa: PLC0415
+
+        with working(f"restoring a restore point of {source}"):
+            made = restore_sample(source, points, _load_restored(settings))
+        restored = {"point": made.point, "begin": made.begin, "end": made.end, "messages": made.messages}
     if as_json:
-        typer.echo(proof_json(proof))
-    else:
-        *lines, last = proof_lines(proof)
-        typer.echo("\n".join([*lines, verdict(last, is_good=is_good)]))
+        typer.echo(proof_json(proof, restored))
+        return 0 if is_good else _BROKEN
+    *lines, last = proof_lines(proof)
+    if restored is not None:
+        lines.append(
+            "restored restore point {point} into a scratch directory, which is removed: offsets {begin} to {end}, "
+            "messages: {messages}; verify finds no difference".format(**restored)
+        )
+    typer.echo("\n".join([*lines, verdict(last, is_good=is_good)]))
     return 0 if is_good else _BROKEN
+
+
+def _load_restored(settings: LogConfig) -> Callable[[Path, RestorePoint], PipelineConfig]:
+    """Return what loads the configuration of a store that is being restored."""
+    from reput.streaming.backup.backup import settings_at  # noqa: PLC0415
+
+    def load(work: Path, made: RestorePoint) -> PipelineConfig:
+        return settings.load(work, settings_at(made, settings.option or (), settings.broker_conf), knows_rocksdb=True)
+
+    return load
 
 
 @app.command(epilog="Example: reput restore --from /backup/broker-a --to /data/store --at 2026-01-31T14:03:00Z")
@@ -165,17 +205,13 @@ def restore(
     Queues and index are made from the log, and the store is verified before it is put in place. The exit code is 1 if a
     broker would lose something at its start.
     """
-    from reput.streaming.backup.backup import settings_at  # noqa: PLC0415
     from reput.streaming.backup.restore import RestoreRequest, predicted  # noqa: PLC0415
     from reput.streaming.backup.restore import restore as restore_command  # noqa: PLC0415
     from reput.streaming.query.options import parse_time  # noqa: PLC0415
 
     set_up_logging(reporting.log_format)
     request = RestoreRequest(source, to, None if at is None else parse_time(at), offset, point)
-
-    def load(work: Path, made: RestorePoint) -> PipelineConfig:
-        return settings.load(work, settings_at(made, settings.option or (), settings.broker_conf), knows_rocksdb=True)
-
+    load = _load_restored(settings)
     with working(f"restoring {to}"):
         made = restore_command(request, load)
         broker = predicted(request, made, load, settings.broker_conf)

@@ -14,10 +14,12 @@ from support.command_line import invoke, run_reput
 from support.rebuild_runner import rebuild
 from support.sink_runner import files_below, no_fsync
 
+from reput.sinks.backup.backup_store import Backup
 from reput.sinks.files.config_manager import json_of, read_rocksdb
 from reput.sinks.files.store_lock import StoreLock
 from reput.source.errors import OptionError
 from reput.streaming.config.pipeline import load_config
+from reput.streaming.process.environment import run_directory
 
 STEPS = 10
 
@@ -119,6 +121,33 @@ def test_before_the_first_message(growing: GrowingStore, tmp_path: Path) -> None
     made = empty.restore(tmp_path / "none", at_ms=FIRST_MS - 1)
     assert (made.messages, made.end, made.last_stored_ms, made.config_point) == (0, 0, None, 1)
     assert "after that moment: the backup has no older one" in made.notes[0]
+
+
+def test_a_sample_is_restored_and_removed(growing: GrowingStore, tmp_path: Path) -> None:
+    """By number or any; a broken one is not taken at random, and ends the command if it is asked for."""
+    words = ["backup", "verify", "--sample", *(word for option in OPTIONS for word in ("-o", option))]
+    backup = tmp_path / "b"
+    shutil.copytree(growing.root / "backup", backup)
+    scratch = run_directory()
+    done = run_reput([*words, "--from", str(backup), "--point", "4"])
+    assert "restored restore point 4 into a scratch directory, which is removed: offsets 0 to " in done.output
+    assert "verify finds no difference\nevery restore point can be restored\n" in done.output
+    sample = json.loads(run_reput([*words, "--from", str(backup), "--json"]).output)["sample"]
+    assert 1 <= sample["point"] <= STEPS
+    assert sample["messages"] > 0
+    needed = Backup(backup).point(1).files
+    for part in (backup / "log").iterdir():
+        if f"log/{part.name}" not in needed:
+            part.unlink()
+    sample = json.loads(run_reput([*words, "--from", str(backup), "--json"], code=1).output)["sample"]
+    assert sample["point"] == 1
+    done = run_reput([*words, "--from", str(backup), "--point", str(STEPS)], code=1)
+    assert (done.stderr.splitlines()[-1].count("is missing from the backup"), done.stdout) == (1, "")
+    assert (
+        "--point: only with --sample"
+        in run_reput(["backup", "verify", "--from", str(backup), "--point", "1"], 2).stderr
+    )
+    assert not [*scratch.glob("sample-*")]
 
 
 def test_after_the_newest_restore_point(growing: GrowingStore, tmp_path: Path) -> None:
