@@ -23,7 +23,7 @@ from reput.sinks.files.store_lock import StoreLock
 from reput.sinks.table.location import TableLocation
 from reput.source.errors import OptionError, StoreError, StoreLockedError
 from reput.source.log.log_reader import LogReader, record_at
-from reput.source.options import SourceOptions, values_of
+from reput.source.options import values_of
 from reput.source.printable import counted, printable_json
 from reput.source.record.damage import QUARANTINE, STOP
 from reput.source.times import time_text
@@ -72,7 +72,7 @@ def settings_in(point: RestorePoint, given: Sequence[str], broker_conf: Path | N
 def log_of(config: PipelineConfig) -> LogReader:
     """Return a reader of the log that passes over damaged records: they are backed up as they are."""
     damage = QUARANTINE if config.source.on_damage == STOP else config.source.on_damage
-    return LogReader(SourceOptions.parse(config.source_options(onDamage=damage)))
+    return LogReader(config.log_options(onDamage=damage))
 
 
 @dataclass(frozen=True)

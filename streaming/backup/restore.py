@@ -40,7 +40,6 @@ from reput.source.log.log_reader import LogReader
 from reput.source.log.mapped_file_queue import HEAD_SIZE, MappedFileQueue, first_store_timestamp
 from reput.source.log.range_reader import align_down, find_timestamp
 from reput.source.log.store_layout import COMMIT_LOG, file_name, rocksdb_queues
-from reput.source.options import SourceOptions
 from reput.source.printable import counted
 from reput.source.record.damage import QUARANTINE
 from reput.source.times import time_text
@@ -256,7 +255,7 @@ class _Restoring:
 
     @staticmethod
     def _last_stored(config: PipelineConfig, cut: int) -> int | None:
-        record = LogReader(SourceOptions.parse(config.source_options())).last_record_before(cut) if cut else None
+        record = LogReader(config.log_options()).last_record_before(cut) if cut else None
         return None if record is None else record.store_timestamp
 
     # --- which moment ---------------------------------------------------------------------------------------------

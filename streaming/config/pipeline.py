@@ -25,7 +25,7 @@ from reput.source.log.store_layout import (
     rocksdb_queues,
     with_dledger,
 )
-from reput.source.options import INT_MAX, filled, parse_given, parse_value, shown, values_of
+from reput.source.options import INT_MAX, SourceOptions, filled, parse_given, parse_value, shown, values_of
 from reput.source.record.message_properties import parse_delay_levels
 from reput.streaming.config.broker import broker_version
 from reput.streaming.config.broker_conf import FILE_STORE, NO_CHANGES, NUMBERS, PATHS, SWITCHES, BrokerConf
@@ -108,6 +108,10 @@ class PipelineConfig(Settings):
         options["messageDelayLevel"] = " ".join(f"{delay // 1000}s" for delay in self.source.delays_ms) or " "
         options.update({name: str(value) for name, value in more.items() if value is not None})
         return options
+
+    def log_options(self, **more: object) -> SourceOptions:
+        """The same options for a reader of this process."""
+        return SourceOptions.parse(self.source_options(**more))
 
 
 def load_config(

@@ -53,7 +53,6 @@ from reput.source.log.log_reader import LogReader
 from reput.source.log.mapped_file_queue import MappedFile, MappedFileQueue, open_for_reading, read_head
 from reput.source.log.range_reader import DecodeOptions, read_windows
 from reput.source.log.store_layout import COMMIT_LOG, ROCKSDB_QUEUES, rocksdb_queues
-from reput.source.options import SourceOptions
 from reput.source.printable import counted
 from reput.source.record.dledger_entry import ENTRY_INDEX_AT
 from reput.source.record.moved_record import move_record
@@ -122,7 +121,7 @@ class Conversion:
     def __init__(self, config: PipelineConfig, output: Path) -> None:
         self._config = config
         self._store, self._output = config.store, output
-        self._log = LogReader(SourceOptions.parse(config.source_options()))
+        self._log = LogReader(config.log_options())
         self._files = DurableFiles(output, whole=True)
         self._made = DurableFiles(output.joinpath(*REBUILD_ROOT), whole=True)
 
@@ -328,7 +327,7 @@ class Conversion:
             source=replace(config.source, enable_dledger_commit_log=False),
             broker=replace(config.broker, version=version),
         )
-        found = LogReader(SourceOptions.parse(plain.source_options())).settled_end(result.begin)
+        found = LogReader(plain.log_options()).settled_end(result.begin)
         if found != result.end:
             raise SinkError(f"the new log ends at {found}, and what was written at {result.end}", file=root)
         request = RebuildRequest(root, yes=True)

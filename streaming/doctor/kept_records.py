@@ -23,7 +23,6 @@ from reput.source.log.log_reader import LogReader
 from reput.source.log.mapped_file_queue import MappedFile, MappedFileQueue
 from reput.source.log.offset_range import OffsetRange
 from reput.source.log.range_reader import Boundaries, DecodeOptions, scan_windows, split
-from reput.source.options import SourceOptions
 from reput.source.record.damage import QUARANTINE
 from reput.source.record.message_properties import decode_utf8
 from reput.streaming.config.pipeline import PipelineConfig
@@ -184,7 +183,7 @@ def moving(config: PipelineConfig, settings: StartSettings) -> tuple[Moving, ...
 
     This reads the log, which must have no hole: it is for a store that a rebuild is advised for.
     """
-    log = LogReader(SourceOptions.parse(config.source_options(onDamage=QUARANTINE)))
+    log = LogReader(config.log_options(onDamage=QUARANTINE))
     files, size = log.queue().files, settings.queue_file_size
     task = RangeTask(_options(settings), replace(settings.needs, index=False))
     admission = QueueAdmission(size, config.queue.max_first_queue_offset)

@@ -33,7 +33,7 @@ from reput.source.log.range_reader import (
     split,
 )
 from reput.source.log.segment_scan import SOUND_VERDICTS, Window
-from reput.source.options import LONG_MAX, LogOptions, SourceOptions
+from reput.source.options import LONG_MAX, LogOptions
 from reput.source.printable import printable, printable_json
 from reput.source.record.damage import BROKER, QUARANTINE, STOP
 from reput.source.record.message_body import decompress_body
@@ -77,8 +77,7 @@ class LogPart:
         """
         decode = decode_options(config.source)
         check_crc = "all" if decode.check_crc else "none"
-        options = config.source_options(onDamage=decode.on_damage, checkCrc=check_crc)
-        log = LogReader(SourceOptions.parse(options))
+        log = LogReader(config.log_options(onDamage=decode.on_damage, checkCrc=check_crc))
         log.warns = False
         queue = log.queue()
         rows = queue.rows(queue.min_offset, queue.end_of_files)

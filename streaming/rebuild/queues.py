@@ -48,7 +48,6 @@ from reput.source.errors import OptionError, OutputError, SinkError
 from reput.source.log.log_reader import LogReader
 from reput.source.log.mapped_file_queue import MappedFileQueue
 from reput.source.log.store_layout import ROCKSDB_QUEUES, has_queue_files, rocksdb_queues
-from reput.source.options import SourceOptions
 from reput.source.printable import counted
 from reput.source.record.message_format import BORNHOST_V6_FLAG, STORE_TIMESTAMP_AT, SYS_FLAG_AT
 from reput.streaming.config.broker import keeps_queued_offset, read_topics
@@ -95,7 +94,7 @@ class QueueMove:
         self._config = config
         self._store = config.store
         self._to = to
-        self._log = LogReader(SourceOptions.parse(config.source_options()))
+        self._log = LogReader(config.log_options())
         self._files = DurableFiles(self._store)
         self._root = self._store.joinpath(*REBUILD_ROOT)
 

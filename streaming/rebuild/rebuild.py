@@ -30,7 +30,7 @@ from reput.sinks.table.message_table import MessageTable
 from reput.source.errors import GIVE_YES, CommitLogRewoundError, OutputError, SinkError, UnexplainedError
 from reput.source.log.log_reader import LogReader
 from reput.source.log.store_layout import has_queue_files
-from reput.source.options import SourceOptions, shown
+from reput.source.options import shown
 from reput.source.printable import counted
 from reput.source.record.damage import STOP
 from reput.streaming.config.made_for import check_made_for
@@ -71,9 +71,7 @@ class Rebuild:
         self._config = config
         self._request = request
         self._progress = progress
-        self._log = LogReader(
-            SourceOptions.parse(config.source_options()), meanwhile=lambda: prepare_kernels(with_rows=self.makes_rows)
-        )
+        self._log = LogReader(config.log_options(), meanwhile=lambda: prepare_kernels(with_rows=self.makes_rows))
         self._files = DurableFiles(request.output)
         self._root = request.output.joinpath(*REBUILD_ROOT)
         self._change = OutputChange(config, request, self._files)
@@ -335,7 +333,7 @@ class Rebuild:
         return files
 
     def _log_from_start(self) -> LogReader:
-        return LogReader(SourceOptions.parse(self._config.source_options(startingOffset=self._plan.start)))
+        return LogReader(self._config.log_options(startingOffset=self._plan.start))
 
 
 def rebuild(

@@ -26,7 +26,6 @@ from reput.source.errors import OptionError, OutputError
 from reput.source.log.log_reader import LogReader
 from reput.source.log.offset_range import OffsetRange
 from reput.source.log.range_reader import DecodeOptions, read_windows
-from reput.source.options import SourceOptions
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.output.logic_sinks import fingerprint_at
 from reput.streaming.output.table_rows import ComparedRows, compared_rows
@@ -234,8 +233,7 @@ class TableRepair:
         return sorted({self._least, *segments[::step], *ends[:_MARKS]} - {0})
 
     def _reader(self, bytes_a_range: int) -> LogReader:
-        options = self._config.source_options(maxBytesPerPartition=bytes_a_range)
-        return LogReader(SourceOptions.parse(options))
+        return LogReader(self._config.log_options(maxBytesPerPartition=bytes_a_range))
 
 
 def _sums_of(span: OffsetRange, decode: DecodeOptions, limits: ExpiryLimits, forgotten: ForgottenRows) -> StretchSums:

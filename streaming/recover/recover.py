@@ -52,7 +52,6 @@ from reput.sinks.retention import QueueRetention, expire_queue, expired_index_fi
 from reput.sinks.store_checkpoint import StoreCheckpoint, load_store_checkpoint, store_checkpoint
 from reput.source.errors import GIVE_YES, OutputError, UnexplainedError
 from reput.source.log.log_reader import LogReader
-from reput.source.options import SourceOptions
 from reput.source.printable import counted, printable
 from reput.streaming.config.broker import batch_topics, logic_needs
 from reput.streaming.config.made_for import check_made_for
@@ -275,7 +274,7 @@ def _opened(config: PipelineConfig, output: Path, *, dry_run: bool) -> Iterator[
             file=output,
         )
     check_fits_files(config, output)
-    log = LogReader(SourceOptions.parse(config.source_options()))
+    log = LogReader(config.log_options())
     log.queue()  # a store that cannot be read leaves no trace in the output
     files = DurableFiles(output)
     lock = output / LOCK

@@ -29,7 +29,6 @@ from reput.sinks.sink import Sink
 from reput.source import system
 from reput.source.errors import OptionError, OutputError, ReputError
 from reput.source.log.log_reader import LogReader
-from reput.source.options import SourceOptions
 from reput.streaming.config.made_for import check_made_for, record_in
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.config.run_options import processes_of
@@ -80,7 +79,7 @@ class Tail:
         self._reporter = reporter
         self._on_arrival = on_arrival
         start, since = config.source.starting_offset, config.source.starting_timestamp
-        options = SourceOptions.parse(config.source_options(startingOffset=start, startingTimestamp=since))
+        options = config.log_options(startingOffset=start, startingTimestamp=since)
         self._log = LogReader(options)
         self._log_end = LogEndWatch(LogReader(options))
         self._lock: StoreLock | None = None

@@ -18,7 +18,7 @@ from reput.source.log.log_reader import LogReader
 from reput.source.log.mapped_file_queue import MappedFile, open_segment, read_at
 from reput.source.log.range_reader import read_windows
 from reput.source.log.store_layout import COMMIT_LOG
-from reput.source.options import SourceOptions, shown
+from reput.source.options import shown
 from reput.source.printable import counted
 from reput.source.record.message_decoder import Message
 from reput.streaming.config.consumer_offsets import ConsumerOffsetsWatch
@@ -69,8 +69,7 @@ class Replica:
 
     def __init__(self, side: str, config: PipelineConfig, store: Path, paths: tuple[Path, ...]) -> None:
         self.side, self.store = side, store
-        options = {**config.source_options(), "path": ",".join(str(path) for path in paths)}
-        self.log = LogReader(SourceOptions.parse(options))
+        self.log = LogReader(config.log_options(path=",".join(map(str, paths))))
         self.begin = self.log.queue().min_offset
         self.end = self.log.settled_end(self.begin)
         self.epochs = ended(load_epochs(store), self.end)

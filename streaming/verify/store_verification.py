@@ -85,7 +85,6 @@ from reput.source.errors import DataLossError, OutputError
 from reput.source.log.log_reader import LogReader
 from reput.source.log.offset_range import OffsetRange
 from reput.source.log.range_reader import read_record, read_windows
-from reput.source.options import SourceOptions
 from reput.source.printable import counted
 from reput.streaming.config.broker import (
     NO_INDEX_FILES,
@@ -363,8 +362,8 @@ class StoreVerification:
                 advice="give what holds consumequeue/ and index/",
                 file=output,
             )
-        options = config.source_options(maxBytesPerPartition=config.logic.max_bytes_per_partition)
-        self.log = LogReader(SourceOptions.parse(options), meanwhile=lambda: prepare_kernels(with_rows=sums))
+        options = config.log_options(maxBytesPerPartition=config.logic.max_bytes_per_partition)
+        self.log = LogReader(options, meanwhile=lambda: prepare_kernels(with_rows=sums))
         self.output = output
         self._config = config
         self._checkpoint = _read(output / STORE_CHECKPOINT)

@@ -43,7 +43,6 @@ from reput.sinks.table.storage import LOG, table_storage
 from reput.source.errors import OptionError, OutputError
 from reput.source.log.log_reader import LogReader
 from reput.source.log.store_layout import COMMIT_LOG, with_dledger
-from reput.source.options import SourceOptions
 from reput.source.printable import counted, printable
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.output.paths import OutputPaths, check_table_place, refuse_paths_inside
@@ -174,7 +173,7 @@ def _session(config: PipelineConfig, request: VerifyRequest, log_bytes: int) -> 
     table_master = config.spark.master if request.table is not None else None
     log_file = temporary_log_file()
     of_output = (path for path in request.output.rglob("*") if path.is_file())
-    log = LogReader(SourceOptions.parse(config.source_options()))
+    log = LogReader(config.log_options())
     read = [*files_to_look_at(log.queue()), *itertools.islice(of_output, 1)]
     try:
         with task_session(
