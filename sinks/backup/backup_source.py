@@ -20,6 +20,8 @@ class BackupDataSource(CommitLogDataSource):
         """Name the log of the restore point by the path of the options, in the process that plans the read."""
         if len(options.path) > 1:
             raise OptionError("path names a backup and something else: a backup is read alone")
+        if options.rows == "ranges":
+            raise OptionError("rows=ranges names bytes of files, and a backup has no segments: rows=messages wanted")
         (path,) = options.path
         backup, point = restore_point_at(path)
         name_log(log_of_point(backup, point, path))

@@ -69,7 +69,8 @@ def made_from_log(config: PipelineConfig, needed: str | None, note: Callable[[st
     """
     if needed is None or (needed == "index" and not config.index.message_index_enable):
         return None
-    note(f"{config.backup} has no {needed}, so it is made from the whole log first: 'reput restore' makes it once")
+    what = "index, which is" if needed == "index" else "queues, which are"
+    note(f"{config.backup} has no {what} made from its whole log first; a store that is restored has them")
     made = Path(tempfile.mkdtemp(prefix="made-", dir=run_directory()))
     damage = QUARANTINE if config.source.on_damage == STOP else config.source.on_damage
     lenient = replace(config, source=replace(config.source, on_damage=damage))

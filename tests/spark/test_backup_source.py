@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from support.backups import OPTIONS, GrowingStore
+from support.command_line import run_reput
 from support.delta_rows import rows
 from support.sink_runner import no_fsync
 
@@ -75,3 +76,11 @@ def test_a_table(spark: SparkSession, growing: GrowingStore, tmp_path: Path) -> 
             job.run(SparkTasks(spark), lambda: spark)
     assert rows(tables[1]) == rows(tables[0])
     assert len(rows(tables[1])) == len(growing.log.records)
+    # A question reads the offsets of consumers in a backup as in the store; about files it is refused.
+    ask = ["--table", str(tables[1]), *(word for option in OPTIONS for word in ("-o", option)), "--format", "csv"]
+    backup = str(growing.root / "backup")
+    words = ["ask", "unconsumed", *ask, "--group", "group"]
+    answer = run_reput([*words, "--store", str(growing.store)]).stdout
+    assert run_reput([*words, "--store", backup]).stdout == answer
+    done = run_reput(["ask", "half-open", *ask, "--store", backup], code=2)
+    assert f"which a backup does not tell; 'reput restore --from {backup} --to DIR' makes a store of it" in done.stderr
