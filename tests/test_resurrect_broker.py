@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from broker import remoting
+from broker import damaged_configs, remoting
 from broker.rocketmq import RocketMQ
 from broker.server import Broker, NameServer
 from support.command_line import run_reput
@@ -84,6 +84,21 @@ def repeats_and_refuses(lost: Broker) -> None:
     with pytest.raises(ConnectionError):
         remoting.send_message(lost.port, TOPIC, QUEUES - 1, b"more")
     assert remoting.consumer_offset(lost.port, GROUP, TOPIC, 0) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("version", "stores"), [("4.9.3", ["v4-tx-delay-retry", "v4-sql92"])])
+def test_each_damage_of_each_file(
+    version: str, stores: list[str], release: Callable[[str], RocketMQ], tmp_path: Path, proof: Proof
+) -> None:
+    """The short form of `damaged_configs`: a broker starts, has topics and groups, and skips nothing."""
+    assert release(version)
+    for case, lost in damaged_configs.measure(tmp_path, {version: stores}).items():
+        if case.after:
+            assert (lost.refused, lost.topics, lost.groups) == (0, 0, 0), case
+            assert not lost.skipped or case.damage == damaged_configs.ANOTHER, case
+            assert not lost.repeated or case.damage == damaged_configs.ANOTHER, case
+        proof("files of config/ damaged, and loaded by a broker before and after `reput resurrect`", lost.stores)
 
 
 @pytest.mark.slow

@@ -252,10 +252,11 @@ class Backup:
                 before = [number for number in numbers if self._created[number] <= now_ms - keep_ms]
                 first = min(first, before[-1] if before else first, numbers[0] if not before and numbers else first)
             gone = [number for number in numbers if number < first]
-        # The points go first, the oldest before the others, so that none is ever there without its files.
+        # The points go first, so that none is ever there without its files, and the oldest before the others, also
+        # after a power failure: one that is missing between others is a fault.
         unneeded = [self.point(number) for number in gone]
-        self.storage.remove([point.name for point in unneeded], durable=True)
         for point in unneeded:
+            self.storage.remove([point.name], durable=True)
             del self._created[point.number]
             self._needed.subtract(point.files)
         with self.read_errors(""):

@@ -92,7 +92,7 @@ class Resurrection:
 class _Kept:
     """The table of a file that could be read, and which file that was: itself, its ``.bak``, or none.
 
-    `others` is what else it has, such as forbidden groups.
+    `others` is what else it has, such as forbidden groups. `is_damaged` is whether there is a file, and no whole one.
     """
 
     table: dict[str, Any]
@@ -100,6 +100,7 @@ class _Kept:
     is_whole: bool
     modified_ms: int = -1
     others: dict[str, Any] = field(default_factory=dict)
+    is_damaged: bool = False
 
 
 def resurrected(config: PipelineConfig, table: TableLocation | None = None) -> Resurrection:
@@ -191,7 +192,7 @@ class _Resurrecting:
             except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
                 damages.append(f"{file.name} is damaged")
         self._found.remarks.append(" and ".join(damages))
-        return _Kept({}, "", is_whole=False)
+        return _Kept({}, "", is_whole=False, is_damaged=any(not each.endswith("is missing") for each in damages))
 
     def _add(self, file: str, name: str, value: object, evidence: str, now: object = None) -> None:
         is_new = not self._kept[file].is_whole
@@ -199,8 +200,11 @@ class _Resurrecting:
 
     def _document(self, name: str, table: dict[str, Any]) -> None:
         if not table and not self._kept[name].is_whole:
-            self._found.remarks.append(f"nothing tells what {name} had: it is not made")
-            return
+            # A broker does not start with a damaged one, and does without any.
+            made = "made empty" if self._kept[name].is_damaged else "not made"
+            self._found.remarks.append(f"nothing tells what {name} had: it is {made}")
+            if not self._kept[name].is_damaged:
+                return
         version = {"counter": 1, "timestamp": time.time_ns() // 1_000_000}
         clock = {_CLOCK: {**version, "stateVersion": 0} if self._has_attributes else version}
         has_clock = self._has_attributes or name in (TOPICS, GROUPS)

@@ -1,4 +1,5 @@
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.Semaphore;
@@ -34,6 +35,7 @@ final class Sender {
     private final Acks acks;
     private final Semaphore inFlight = new Semaphore(IN_FLIGHT_MAX);
     private final AtomicLong sent = new AtomicLong();
+    private final Latencies latencies = new Latencies();
     private final DefaultMQProducer producer;
     private List<List<MessageQueue>> queues;
 
@@ -86,6 +88,7 @@ final class Sender {
         Map<String, Object> report = acks.report();
         report.put("sent", sent.get());
         report.put("sent_per_second", Math.round(sent.get() / Math.max(sending, 1e-9)));
+        report.put("answered_within_us", latencies.report());
         producer.shutdown();
         return report;
     }
@@ -121,9 +124,13 @@ final class Sender {
             messages.add(maker.make(queue.getTopic()));
         }
         sent.addAndGet(size);
+        long began = System.nanoTime();
         try {
             if (mode.equals("sync")) {
-                acks.answered(messages, size > 1 || inner ? producer.send(messages, queue) : producer.send(messages.get(0), queue));
+                SendResult result =
+                    size > 1 || inner ? producer.send(messages, queue) : producer.send(messages.get(0), queue);
+                latencies.add(began);
+                acks.answered(messages, result);
             } else if (mode.equals("oneway")) {
                 producer.sendOneway(messages.get(0), queue);
             } else {
@@ -150,8 +157,32 @@ final class Sender {
         }
     }
 
+    /** How long answers took. */
+    private static final class Latencies {
+        private int[] micros = new int[1 << 16];
+        private int count;
+
+        synchronized void add(long beganNanos) {
+            if (count == micros.length) {
+                micros = Arrays.copyOf(micros, 2 * count);
+            }
+            micros[count++] = (int) ((System.nanoTime() - beganNanos) / 1000);
+        }
+
+        /** Percentiles in microseconds by name; nothing without an answer. */
+        synchronized Map<String, Object> report() {
+            if (count == 0) {
+                return Json.object();
+            }
+            int[] sorted = Arrays.copyOf(micros, count);
+            Arrays.sort(sorted);
+            return Json.object("p50", sorted[count / 2], "p99", sorted[(int) (count * 0.99)]);
+        }
+    }
+
     /** The answer to one asynchronous send; counted once, whatever the client calls. */
     private final class Answer implements SendCallback {
+        private final long began = System.nanoTime();
         private List<Message> messages;
 
         Answer(List<Message> messages) {
@@ -170,6 +201,7 @@ final class Sender {
             if (taken == null) {
                 return;
             }
+            latencies.add(began);
             try {
                 acks.answered(taken, result);
             } catch (Exception e) {

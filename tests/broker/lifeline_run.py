@@ -121,6 +121,12 @@ class Following:
             self._process = subprocess.Popen(self._command, stdout=log, stderr=log, env=self._environment)
 
     @property
+    def pid(self) -> int:
+        """The process id."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
     def has_ended(self) -> bool:
         """Whether it has ended by itself."""
         assert self._process is not None

@@ -21,7 +21,7 @@ _LOADED = re.compile(r"last shutdown (normally|abnormally)")
 _RECOVERED_FROM = re.compile(r"recover from this mapped file (\S+)")
 _REPUT_FROM = re.compile(r"\[SetReputOffset\] maxPhysicalPosInLogicQueue=(-?\d+)")
 # Settings of a store's broker.conf that its directory and this machine decide here.
-_LOCAL = re.compile(r"storePath.*|.*Port|.*IP\d|namesrvAddr|bindAddress|dLeger.*")
+LOCAL_SETTING = re.compile(r"storePath.*|.*Port|.*IP\d|namesrvAddr|bindAddress|dLeger.*")
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def start_stores(
     work.mkdir(parents=True)
     files = []
     for number, (store, conf) in enumerate(stores):
-        settings = {name: text for name, text in conf.items() if not _LOCAL.fullmatch(name)}
+        settings = {name: text for name, text in conf.items() if not LOCAL_SETTING.fullmatch(name)}
         settings |= {"storePathRootDir": str(store), "storePathCommitLog": str(store / "commitlog")}
         # Any free port: nobody replicates.
         settings["haListenPort"] = "0"

@@ -16,6 +16,7 @@ UPDATE_BROKER_CONFIG = 25
 GET_MAX_OFFSET = 30
 GET_BROKER_CLUSTER_INFO = 106
 UPDATE_AND_CREATE_SUBSCRIPTION_GROUP = 200
+DELETE_TOPIC_IN_BROKER = 215
 INVOKE_BROKER_TO_RESET_OFFSET = 222
 TIMEOUT_S = 5
 FRAME_BYTES_MAX = 16 << 20
@@ -75,6 +76,11 @@ def send_message(port: int, topic: str, queue_id: int, body: bytes, **properties
         "batch": "false",
     }
     _done(_ask(port, SEND_MESSAGE, body, **fields), "a message")
+
+
+def delete_topic(port: int, topic: str) -> None:
+    """Delete a topic, as ``mqadmin deleteTopic`` does; raises ConnectionError if the broker refuses."""
+    _done(_ask(port, DELETE_TOPIC_IN_BROKER, topic=topic), "a deletion")
 
 
 def make_group(port: int, group: str) -> None:

@@ -248,6 +248,16 @@ def test_what_nothing_tells_is_said(lost: Callable[[str], Lost]) -> None:
     assert "nothing tells what consumerOffset.json had: it is not made" in store.said
 
 
+def test_a_damaged_file_of_which_nothing_tells_is_made_empty(lost: Callable[[str], Lost]) -> None:
+    """A broker does not start with the damaged one."""
+    store = lost("v5-plain")
+    store.lose("consumerOffset.json")
+    (store.config / "consumerOffset.json").write_bytes(b'{"offsetTable":{')
+    store.resurrect()
+    assert "nothing tells what consumerOffset.json had: it is made empty" in store.said
+    assert store.made("consumerOffset.json") == {}
+
+
 def test_bad_places_and_names(lost: Callable[[str], Lost], tmp_path: Path) -> None:
     """Nothing is written into a store or over files; a table of another broker is no answer."""
     store, table = lost("v4-plain"), tmp_path / "messages"
