@@ -174,8 +174,8 @@ def deleted_topic(runbook: Runbook, broker: Broker) -> None:
     with broker:
         remoting.delete_topic(broker.port, ORDERS)
         remoting.send_message(broker.port, LATER, 0, b"later")
-    runbook.follow(case, broker.store, 0)
-    assert ORDERS in runbook.follow(case, broker.store, 1)
+    assert f"topics: {ORDERS} {2 * QUEUES}" in runbook.follow(case, broker.store, 0)
+    runbook.follow(case, broker.store, 1)
     scratch = runbook.places["/scratch"] / "store"
     topics = broker.store / "config" / "topics.json"
     now, then = (json_of((each / "config" / "topics.json").read_bytes()) for each in (broker.store, scratch))
