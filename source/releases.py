@@ -165,6 +165,12 @@ READS_TIMERS_WITHIN_THE_QUEUE = Rule(
     "timer messages are read from their queue's end at most; before, those up to a later place were passed over",
     "timer.TimerMessageStore#recover",
 )
+RECALLS_BY_TOPIC = Rule(
+    (5, 3, 2),
+    "what recalls a timer message names its topic, too; from 5.4.0 on, only with appendTopicForTimerDeleteKey",
+    "timer.TimerMessageStore#buildDeleteKey",
+    until=(5, 4, 0),
+)
 ENDS_TRANSACTIONS_TOGETHER = Rule(
     (5, 1, 0),
     "one message ends several transactions; before, a broker ends none by it, and checks these again",

@@ -348,7 +348,7 @@ class WaitingSettings:
     `sends_timers` says whether it sends any, `timers_in_rocksdb` and `transactions_in_rocksdb` whether it keeps new
     ones in RocksDB. `takes_snapshots` of the wheel (``timerWheelSnapshotFlush``). `precision_ms` and `timer_log_size`
     are ``timerPrecisionMs`` and ``mappedFileSizeTimerLog`` (bytes). Half messages are checked from the queue offset
-    `checked_to` on.
+    `checked_to` on. What recalls a timer message names its topic, too, if it `recalls_by_topic`.
     """
 
     sends_timers: bool = True
@@ -358,6 +358,7 @@ class WaitingSettings:
     precision_ms: int = 1000
     timer_log_size: int = 100 * 1024 * 1024
     checked_to: int = 0
+    recalls_by_topic: bool = False
 
     @classmethod
     def of(cls, config: PipelineConfig, broker: BrokerConf, version: Version) -> WaitingSettings:
@@ -372,6 +373,8 @@ class WaitingSettings:
             takes_snapshots=keeps_more and broker.switch("timerWheelSnapshotFlush"),
             precision_ms=broker.number_or("timerPrecisionMs", cls.precision_ms),
             timer_log_size=broker.number_or("mappedFileSizeTimerLog", cls.timer_log_size),
+            recalls_by_topic=releases.RECALLS_BY_TOPIC.holds(version)
+            or (keeps_more and broker.switch("appendTopicForTimerDeleteKey")),
             checked_to=0 if seen is None else seen.offsets.get((_CHECKS, HALF_TOPIC), {}).get(0, 0),
         )
 

@@ -29,7 +29,7 @@ from reput.source.log.store_layout import MORE_IN_ROCKSDB
 from reput.source.record import message_origin as origin
 from reput.source.record.damage import QUARANTINE
 from reput.source.record.message_decoder import Message
-from reput.source.record.message_properties import parse_long
+from reput.source.record.message_properties import PROPERTY_REAL_TOPIC, parse_long
 from reput.streaming.doctor.prediction import (
     HALF_TOPIC,
     PredictedTimers,
@@ -45,7 +45,7 @@ _WAITING_TOPICS = frozenset({TIMER_TOPIC, HALF_TOPIC, _ROCKSDB_HALF_TOPIC})
 # Bytes that each record has which matters here: a delivered timer message keeps the property.
 _MARKS = (origin.PROPERTY_TIMER_OUT_MS.encode(), b"RMQ_SYS_TRANS_", b"RMQ_SYS_ROCKSDB_TRANS_")
 _TRANS_OFFSET = "TRANS_OFFSET"
-_OFFSET_SEPARATOR = ","
+_OFFSET_SEPARATOR, _TOPIC_SEPARATOR = ",", "+"
 _TIMER_FAMILY, _TIMELINE, _SCANNED = "timer", b"timeline_checkpoint", b"sys_topic_scan_offset_checkpoint"
 # Without a checkpoint, a broker begins so long before now in RocksDB (``MessageRocksDBStorage#getCheckpointForTimer``).
 _TIMELINE_BEGINS_MS = 10_000
@@ -53,12 +53,13 @@ _PLACE_BYTES = 8
 
 
 class _Timer(NamedTuple):
-    """A message of the timer topic; `is_mark` for one that recalls another."""
+    """A message of the timer topic; `recalls` is which one it recalls, as the broker wrote it, None for none."""
 
     queue_offset: int
     key: str
     out_ms: int
-    is_mark: bool
+    topic: str
+    recalls: str | None
 
 
 @dataclass
@@ -93,9 +94,10 @@ class WaitingMessages:
             out_ms = parse_long(properties.get(origin.PROPERTY_TIMER_OUT_MS, ""))
             mark = properties.get(origin.PROPERTY_TIMER_DEL_UNIQKEY)
             if mark is not None:
-                self.recalled.add(mark.rpartition("+")[2])
+                self.recalled.add(mark.rpartition(_TOPIC_SEPARATOR)[2])
             if key is not None and out_ms is not None:
-                self.timers[message.physical_offset] = _Timer(message.queue_offset, key, out_ms, mark is not None)
+                real_topic = properties.get(PROPERTY_REAL_TOPIC, "")
+                self.timers[message.physical_offset] = _Timer(message.queue_offset, key, out_ms, real_topic, mark)
         elif topic == HALF_TOPIC:
             self.halves.add(message.queue_offset)
         elif topic == origin.OP_TOPIC:
@@ -130,15 +132,16 @@ class WaitingMessages:
         if not self.timers:
             return None
         ended = self.delivered | self.recalled
-        waiting = {each.key for each in self.timers.values() if not each.is_mark} - ended
+        waiting = {each.key for each in self.timers.values() if each.recalls is None} - ended
         if not settings.waiting.sends_timers:
             return PredictedTimers(waiting=len(waiting), are_sent=False)
         wheel = _Wheel.recovered(store, settings.waiting, now_ms)
         begin = min(each.queue_offset for each in self.timers.values())
         reads_from = self._reads_from(wheel)
         kept = [(out_ms, self.timers[at]) for out_ms, at in wheel.messages() if at in self.timers]
-        recalled = {(ms, each.queue_offset) for ms, each in kept if each.is_mark}
-        kept = [(ms, each) for ms, each in kept if not each.is_mark]
+        # What recalls a message does so in the message's own slot.
+        recalls = {(ms, each.recalls) for ms, each in kept}
+        kept = [(ms, each) for ms, each in kept if each.recalls is None]
         if settings.waiting.timers_in_rocksdb:
             timeline = _Timeline.of(store, now_ms)
             reads_from = max(reads_from, timeline.reads_from)
@@ -146,11 +149,11 @@ class WaitingMessages:
         reads_from = max(reads_from, begin)
         if settings.does(releases.READS_TIMERS_WITHIN_THE_QUEUE):
             reads_from = min(reads_from, queue_end)
-        read = [each for each in self.timers.values() if each.queue_offset >= reads_from and not each.is_mark]
+        read = [each for each in self.timers.values() if each.queue_offset >= reads_from and each.recalls is None]
         # A message whose time is over goes past the wheel, and with it past what recalls it.
         past = [each.key for each in read if each.out_ms < now_ms]
-        slots = {ms for ms, _ in recalled}
-        past += [each.key for ms, each in kept if ms < now_ms and not (each.key in self.recalled and ms in slots)]
+        named = "{0.topic}+{0.key}" if settings.waiting.recalls_by_topic else "{0.key}"
+        past += [each.key for ms, each in kept if ms < now_ms and (ms, named.format(each)) not in recalls]
         kept_keys = {each.key for _, each in kept} | {each.key for each in read}
         return PredictedTimers(
             waiting=len(waiting),

@@ -6,7 +6,10 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
 /** Runs the timers of a store of 5.x beside it, as a broker does, until all that is due is sent; 4.9.3 has none. */
 final class Timers {
     private static final String PACKAGE = "org.apache.rocketmq.store.timer.";
+    private static final String TOPIC = "rmq_sys_wheel_timer";
     private static final int POLL_MS = 20;
+    /** The wheel is read second by second, and never up to now. */
+    private static final int BEHIND_MS = 2500;
     /** What was taken from the wheel is put into the log by other threads. */
     private static final int SETTLES_MS = 1500;
 
@@ -40,8 +43,8 @@ final class Timers {
         boolean caughtUp = false;
         for (int waited = 0; !caughtUp && waited < startMs; waited += POLL_MS) {
             Thread.sleep(POLL_MS);
-            boolean isRead = inRocksDB != null || number(timers, "getEnqueueBehindMessages") <= 0;
-            caughtUp = isRead && number(timers, "getDequeueBehindMillis") < 2500;
+            boolean isRead = inRocksDB != null || number(timers, "getQueueOffset") >= store.getMaxOffsetInQueue(TOPIC, 0);
+            caughtUp = isRead && System.currentTimeMillis() - number(timers, "getCurrReadTimeMs") < BEHIND_MS;
         }
         Thread.sleep(SETTLES_MS);
         if (inRocksDB != null) {

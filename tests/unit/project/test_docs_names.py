@@ -47,6 +47,7 @@ OTHERS_NAMES = {
         "checkCommitLogOffsetOnRecover",
         "combineCQPreferCQType",
         "commitLogRecoverMaxNum",
+        "appendTopicForTimerDeleteKey",
         "defaultRocksDB",
         "diskMaxUsedSpaceRatio",
         "duplicationEnable",

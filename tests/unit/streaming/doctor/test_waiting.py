@@ -95,11 +95,10 @@ def test_half_messages(version: Version, conf: str, told: PredictedTransactions,
     )
     shutil.rmtree(store / "commitlog")
     write_store(store, [*half, *ops, *in_rocksdb, ended], 16384)
-    (store / "broker.conf").rename(tmp_path / "broker.conf")
+    (store / "broker.conf").unlink()
     (store / "config").mkdir()
     (store / "config" / "consumerOffset.json").write_text(
         '{"offsetTable":{"RMQ_SYS_TRANS_HALF_TOPIC@CID_RMQ_SYS_TRANS":{0:1}}}'
     )
-    with (tmp_path / "broker.conf").open("a") as file:
-        file.write(f"{conf}\n")
+    (tmp_path / "broker.conf").write_text(f"mappedFileSizeCommitLog=16384\n{conf}\n")
     assert waiting(tmp_path, version, {}, 0)[1] == told
