@@ -11,7 +11,9 @@ import json
 import re
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 
 import javaproperties
@@ -34,6 +36,8 @@ pytestmark = pytest.mark.broker
 
 GetRelease = Callable[[str], RocketMQ]
 QUERIES_MAX = 200
+# All that a record says but its place in the log, and other places there.
+WHAT_STAYS = attrgetter("queue_id", "queue_offset", "sys_flag", "store_timestamp", "topic", "has_body")
 STORES = [
     ("v4-tx-delay-retry", "4.9.3"),
     *(pytest.param(name, "4.9.3", marks=pytest.mark.slow) for name in ("v4-plain", "v4-lmq", "v4-expired")),
@@ -61,6 +65,31 @@ def test_a_broker_boots_on_a_restored_store(
     expected = [record for record in records if record.store_timestamp <= at_ms]
     assert LogContents.load(restored / "store", conf).records == expected
     assert len(expected) < len(records) or part == 1.0
+    report = boot_check(release(version), restored, restored / "store", tmp_path / "boot", QUERIES_MAX)
+    assert report.accepted, str(report)
+    assert report.audit is not None
+    assert 0 < report.audit.consumed.expected == report.audit.consumed.found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "version"), [("v4-tx-delay-retry", "4.9.3"), ("v5-plain", "5.5.0")])
+def test_a_broker_boots_on_a_part(name: str, version: str, release: GetRelease, tmp_path: Path) -> None:
+    """Restored are the two topics with the most messages: these are served and found by their keys, and no others."""
+    home = unpack(name, tmp_path)
+    given = ["--broker-conf", str(home / "broker.conf"), "-o", f"brokerVersion={version}"]
+    run_reput(["backup", "--store", str(home / "store"), *given, "--to", str(tmp_path / "backup")])
+    conf = javaproperties.loads((home / "broker.conf").read_text(encoding="ascii"))
+    records = LogContents.load(home / "store", conf).records
+    topics = [topic for topic, _ in Counter(each.topic for each in records).most_common(2)]
+    restored = tmp_path / "restored"
+    restored.mkdir()
+    shutil.copyfile(home / "broker.conf", restored / "broker.conf")
+    words = ["--from", str(tmp_path / "backup"), "--to", str(restored / "store"), *given]
+    run_reput(["restore", *words, *(word for topic in topics for word in ("--topic", topic))])
+    wanted = [record for record in records if record.topic in topics]
+    found = LogContents.load(restored / "store", conf).records
+    assert 0 < len(found) < len(records)
+    assert [WHAT_STAYS(each) for each in found] == [WHAT_STAYS(each) for each in wanted]
     report = boot_check(release(version), restored, restored / "store", tmp_path / "boot", QUERIES_MAX)
     assert report.accepted, str(report)
     assert report.audit is not None

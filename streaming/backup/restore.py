@@ -15,7 +15,7 @@ import tempfile
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -43,6 +43,7 @@ from reput.source.log.store_layout import COMMIT_LOG, file_name, rocksdb_queues
 from reput.source.printable import counted
 from reput.source.record.damage import QUARANTINE
 from reput.source.times import time_text
+from reput.streaming.backup.partial_log import MessageChoice, write_part
 from reput.streaming.config.broker import broker_version
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.doctor.doctor import examine, verdict
@@ -55,6 +56,8 @@ _log = logging.getLogger("reput")
 
 #: What the restored store is: in the target once all of it is in place.
 RESTORED: Final = (REPUT, "restored.json")
+# Of a restore of a part of the log: where all of it is meanwhile.
+_WHOLE: Final = "whole"
 _DELAYED: Final = b"SCHEDULE_TOPIC_XXXX"
 # What is in an empty directory.
 _IGNORED: Final = {LOCK, "lost+found"}
@@ -74,7 +77,7 @@ _Ends = Mapping[tuple[bytes, int], int]
 class RestoreRequest:
     """From where, to where and up to which moment: a time in milliseconds since 1970, or a physical offset.
 
-    Without a time or an offset it is the newest restore point, or the one of this number.
+    Without a time or an offset it is the newest restore point, or the one of this number. `part` of its messages.
     """
 
     source: TableLocation
@@ -82,6 +85,7 @@ class RestoreRequest:
     at_ms: int | None = None
     offset: int | None = None
     point: int | None = None
+    part: MessageChoice = field(default_factory=MessageChoice)
 
     def __post_init__(self) -> None:
         given = [each for each in (self.at_ms, self.offset, self.point) if each is not None]
@@ -213,6 +217,8 @@ class _Restoring:
         self._backup = backup
         self._request = request
         self._work = work
+        # Where the whole log is; a part of it goes into the store.
+        self._whole = DurableFiles(work.root / _WHOLE) if request.part else work
         self._load = load
         self._notes: list[str] = []
 
@@ -220,6 +226,9 @@ class _Restoring:
         point, config_point = self._points()
         point = self._log_of(point)
         cut = self._cut(point)
+        if self._request.part:
+            cut = self._keep_part(point, cut)
+            self._note_rocksdb(config_point)
         for file in config_point.config:
             self._work.replace(*Path(file.path).parts, data=self._backup.config_content(file))
         self._work.sync()
@@ -250,7 +259,7 @@ class _Restoring:
             report.messages,
             self._last_stored(config, cut),
             lowered,
-            tuple(self._notes),
+            tuple(dict.fromkeys(self._notes)),
         )
 
     @staticmethod
@@ -299,16 +308,19 @@ class _Restoring:
         self._notes.append(
             f"the configuration is of {time_text(point.created_ms)}, after that moment: the backup has no older one"
         )
+        self._note_rocksdb(point)
+        return point
+
+    def _note_rocksdb(self, point: RestorePoint) -> None:
         if any(Path(file.path).name == "CURRENT" for file in point.config):
             self._notes.append("offsets of consumers in RocksDB are not lowered: some may lead beyond the log")
-        return point
 
     # --- the log --------------------------------------------------------------------------------------------------
 
     def _log_of(self, point: RestorePoint) -> RestorePoint:
         """Write the segments that the moment needs; returns the restore point with these alone."""
         size, at_ms = point.mapped_file_size, self._request.at_ms
-        self._work.make_directory(COMMIT_LOG)
+        self._whole.make_directory(COMMIT_LOG)
         if not point.parts:
             return point
         begins = sorted({part.begin - part.begin % size for part in point.parts})
@@ -328,13 +340,13 @@ class _Restoring:
         for part in point.parts:
             begin = part.begin - part.begin % size
             path = (COMMIT_LOG, file_name(begin))
-            if not self._work.root.joinpath(*path).exists():
-                self._work.create(*path, size=size)
+            if not self._whole.root.joinpath(*path).exists():
+                self._whole.create(*path, size=size)
             at = part.begin - begin
             for chunk in self._backup.read_part(part):
-                self._work.write(*path, offset=at, data=chunk)
+                self._whole.write(*path, offset=at, data=chunk)
                 at += len(chunk)
-            self._work.sync()
+            self._whole.sync()
         return point
 
     @staticmethod
@@ -347,7 +359,7 @@ class _Restoring:
 
     def _cut(self, point: RestorePoint) -> int:
         """Cut the log that was written after the last record of the moment; returns the offset of the cut."""
-        queue = MappedFileQueue.load([self._work.root / COMMIT_LOG], point.mapped_file_size or None)
+        queue = MappedFileQueue.load([self._whole.root / COMMIT_LOG], point.mapped_file_size or None)
         cut = point.end
         if self._request.at_ms is not None:
             cut = find_timestamp(queue, point.end, self._request.at_ms + 1, QUARANTINE)
@@ -359,12 +371,24 @@ class _Restoring:
         for file in queue.files:
             path = (COMMIT_LOG, Path(file.path).name)
             if file.file_from_offset >= cut and file.file_from_offset > point.begin:
-                self._work.remove(*path)
+                self._whole.remove(*path)
             elif cut < file.end:
                 for size in (cut - file.file_from_offset, file.size):  # what is after the cut becomes zeros
-                    self._work.create(*path, size=size, keeps=True)
-        self._work.sync()
+                    self._whole.create(*path, size=size, keeps=True)
+        self._whole.sync()
         return cut
+
+    def _keep_part(self, point: RestorePoint, cut: int) -> int:
+        """Write the part that is wanted into the store; returns where it ends."""
+        part = self._request.part
+        queue = MappedFileQueue.load([self._whole.root / COMMIT_LOG], point.mapped_file_size or None)
+        end = write_part(self._whole, queue, cut, part, self._work)
+        self._whole.close()
+        self._work.remove_tree(_WHOLE)
+        self._notes.append(f"only the messages{part.words()}; their physical offsets and message ids are new")
+        if part.topics:
+            self._notes.append("messages of these topics that are delayed, timed, half or in retry are not in it")
+        return end
 
     # --- what is made of it ---------------------------------------------------------------------------------------
 

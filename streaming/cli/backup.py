@@ -199,18 +199,24 @@ def restore(
         int | None, typer.Option(min=0, help="Restore the log up to this physical offset, where a record ends.")
     ] = None,
     point: Annotated[int | None, typer.Option(min=1, help="Restore this restore point.")] = None,
+    topic: Annotated[
+        list[str] | None, typer.Option(help="Only the messages of this topic; repeat it for several topics.")
+    ] = None,
+    since: Annotated[str | None, typer.Option(help="Only messages that were stored at this time or later.")] = None,
 ) -> int:
     """Make a store as it was at a moment, from a backup.
 
     Queues and index are made from the log, and the store is verified before it is put in place. The exit code is 1 if a
     broker would lose something at its start.
     """
+    from reput.streaming.backup.partial_log import MessageChoice  # noqa: PLC0415
     from reput.streaming.backup.restore import RestoreRequest, predicted  # noqa: PLC0415
     from reput.streaming.backup.restore import restore as restore_command  # noqa: PLC0415
     from reput.streaming.query.options import parse_time  # noqa: PLC0415
 
     set_up_logging(reporting.log_format)
-    request = RestoreRequest(source, to, None if at is None else parse_time(at), offset, point)
+    part = MessageChoice(tuple(dict.fromkeys(topic or ())), None if since is None else parse_time(since))
+    request = RestoreRequest(source, to, None if at is None else parse_time(at), offset, point, part)
     load = _load_restored(settings)
     with working(f"restoring {to}"):
         made = restore_command(request, load)

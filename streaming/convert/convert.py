@@ -48,20 +48,18 @@ from reput.sinks.queue.lookup import end_of_entries
 from reput.sinks.queue.queue_reader import load_queues
 from reput.sinks.queue.rocksdb_queue import queue_words
 from reput.source.errors import OptionError, OutputError, SinkError, StoreLockedError
-from reput.source.kernels import record_kernels as rk
 from reput.source.log.log_reader import LogReader
 from reput.source.log.mapped_file_queue import MappedFile, MappedFileQueue, open_for_reading, read_head
 from reput.source.log.range_reader import DecodeOptions, read_windows
 from reput.source.log.store_layout import COMMIT_LOG, ROCKSDB_QUEUES, rocksdb_queues
 from reput.source.printable import counted
 from reput.source.record.dledger_entry import ENTRY_INDEX_AT
-from reput.source.record.moved_record import move_record
 from reput.source.releases import version_text
 from reput.streaming.config.broker import CONFIG, SHOWN_BY, broker_version
 from reput.streaming.config.broker_conf import BrokerConf
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.config.stored_sizes import check_fits_files
-from reput.streaming.convert.moved_records import MovedRecords
+from reput.streaming.convert.moved_records import MovedRecords, copy_records
 from reput.streaming.output.paths import OutputPaths, refuse_paths_inside
 from reput.streaming.process import terminal
 from reput.streaming.rebuild.plan import RebuildRequest
@@ -261,15 +259,9 @@ class Conversion:
 
     def _copy_segment(self, file: MappedFile, end: int, writer: CommitLogWriter, moved: MovedRecords) -> None:
         options = DecodeOptions(check_crc=True)
-        for window in read_windows(file, file.file_from_offset, end, options, decodes=False, passes_over=False):
-            data = window.data.data
-            rows = window.parts[:, [rk.AT, rk.SIZE, rk.PROPERTIES]].tolist()
-            for at, size, properties in rows:
-                record, offset = bytearray(data[at : at + size]), writer.place(size)
-                moved.note(window.start + at, offset)
-                move_record(record, offset, properties - at, moved)
-                writer.append(record)
-        writer.flush()
+        copy_records(
+            read_windows(file, file.file_from_offset, end, options, decodes=False, passes_over=False), writer, moved
+        )
         self._made.sync()
         moved.finish(file, writer.end)
 

@@ -1,23 +1,27 @@
-"""Where each record of the log went that `reput convert` copies, and what names records by their places."""
+"""Where each record went that is copied into another log, and what names records by their places."""
 
 from __future__ import annotations
 
 import io
 import os
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
 
+from reput.sinks.commit_log import CommitLogWriter
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_path import REBUILD_ROOT
 from reput.sinks.formats.timer import is_unit
+from reput.source.kernels import record_kernels as rk
 from reput.source.log.log_reader import read_message
 from reput.source.log.mapped_file_queue import MappedFile, MappedFileQueue
 from reput.source.log.range_reader import DecodeOptions
+from reput.source.log.segment_scan import Window
 from reput.source.log.store_layout import file_name
 from reput.source.record.message_decoder import Message, MessageId
+from reput.source.record.moved_record import move_record
 
 _MOVED = (*REBUILD_ROOT, "moved")
 
@@ -96,3 +100,23 @@ class MovedRecords:
             known = self._known.get(file.file_from_offset)
             if known is not None and known.shape[1] > 1:
                 yield int(known[1, -2]), os.stat(file.path).st_mtime_ns
+
+
+def copy_records(
+    windows: Iterable[Window],
+    writer: CommitLogWriter,
+    moved: MovedRecords,
+    is_chosen: Callable[[Window, int], bool] = lambda _window, _row: True,
+) -> None:
+    """Append the records of a segment's windows, or those of them that are chosen by window and row, and flush them."""
+    for window in windows:
+        data = window.data.data
+        rows = window.parts[:, [rk.AT, rk.SIZE, rk.PROPERTIES]].tolist()
+        for row, (at, size, properties) in enumerate(rows):
+            if not is_chosen(window, row):
+                continue
+            record, offset = bytearray(data[at : at + size]), writer.place(size)
+            moved.note(window.start + at, offset)
+            move_record(record, offset, properties - at, moved)
+            writer.append(record)
+    writer.flush()

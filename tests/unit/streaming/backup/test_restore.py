@@ -132,14 +132,14 @@ def test_a_sample_is_restored_and_removed(growing: GrowingStore, tmp_path: Path)
     done = run_reput([*words, "--from", str(backup), "--point", "4"])
     assert "restored restore point 4 into a scratch directory, which is removed: offsets 0 to " in done.output
     assert "verify finds no difference\nevery restore point can be restored\n" in done.output
-    sample = json.loads(run_reput([*words, "--from", str(backup), "--json"]).output)["sample"]
+    sample = json.loads(run_reput([*words, "--from", str(backup), "--json"]).stdout)["sample"]
     assert 1 <= sample["point"] <= STEPS
     assert sample["messages"] > 0
     needed = Backup(backup).point(1).files
     for part in (backup / "log").iterdir():
         if f"log/{part.name}" not in needed:
             part.unlink()
-    sample = json.loads(run_reput([*words, "--from", str(backup), "--json"], code=1).output)["sample"]
+    sample = json.loads(run_reput([*words, "--from", str(backup), "--json"], code=1).stdout)["sample"]
     assert sample["point"] == 1
     done = run_reput([*words, "--from", str(backup), "--point", str(STEPS)], code=1)
     assert (done.stderr.splitlines()[-1].count("is missing from the backup"), done.stdout) == (1, "")
