@@ -234,10 +234,11 @@ class World:
                 time.sleep(fault_s / 2)
                 self._restart()
                 time.sleep(fault_s / 2)
-            # As a service manager does: a backup that finds no target at its start ends.
-            if self.following.has_ended:
-                self.following.start()
-            time.sleep(CATCHES_UP_S)
+            # As a service manager does: a backup that finds no target at its start ends, when it has tried for a while.
+            for _ in range(int(CATCHES_UP_S)):
+                if self.following.has_ended:
+                    self.following.start()
+                time.sleep(1)
 
     def _restart(self) -> None:
         self.following.kill()
