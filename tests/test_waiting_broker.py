@@ -18,6 +18,7 @@ import pytest
 from broker.recovery import start_stores
 from broker.release import Release
 from broker.rocketmq import RocketMQ
+from support.command_line import run_reput
 from support.proof_counts import Proof
 from support.record_writer import Message, write_store
 from support.sink_runner import dispatch_store
@@ -74,6 +75,15 @@ def torn(store: Path) -> None:
         file.write(bytes(104))
 
 
+def resurrected(store: Path) -> None:
+    """The checkpoint is gone, and what `reput resurrect` makes of the rest is in its place."""
+    remove(store, "config/timercheck")
+    made = store.parent / "made-again"
+    words = ["--store", str(store), "--broker-conf", str(store.parent / "broker.conf"), "--result", str(made)]
+    run_reput(["resurrect", *words])
+    shutil.copyfile(made / "timercheck", store / "config" / "timercheck")
+
+
 def now_ms() -> int:
     return int(time.time() * 1000)
 
@@ -83,6 +93,11 @@ CHANGES: dict[str, tuple[Callable[[Path], object], Mapping[str, str]]] = {
     "nothing": (lambda store: None, {}),
     "an abort file": (lambda store: (store / "abort").touch(), {}),
     "no checkpoint": (lambda store: remove(store, "config/timercheck"), {}),
+    "a checkpoint that is made again": (resurrected, {}),
+    "a checkpoint that is made again without a wheel": (
+        lambda store: (remove(store, "timerwheel", "timerlog"), resurrected(store)),
+        {},
+    ),
     "no wheel": (lambda store: remove(store, "timerwheel"), {}),
     "no log of the wheel": (lambda store: remove(store, "timerlog"), {}),
     "no wheel and no log of it": (lambda store: remove(store, "timerwheel", "timerlog"), {}),
@@ -169,6 +184,10 @@ def run(release: Release, homes: Mapping[str, Path], conf: Mapping[str, Mapping[
             "sent": (told.due, sum(sent.values())),
             "sent again": (told.sent_again, again),
         }
+        if "made again" in name:
+            # The five of the past were sent with those of the first start.
+            pairs |= {"waits and is lost": (0, len(waiting - set(sent)))}
+            print(f"{release.version} {name}: {len(waiting)} waited, {again} sent again")
         if told.are_sent and not name.startswith("first"):
             pairs["lost"] = (told.lost, len(waiting - set(sent)))
         wrong += [

@@ -25,6 +25,8 @@ TIMER_SLOT = np.dtype([("time", ">i8"), ("first", ">i8"), ("last", ">i8"), ("num
 #: The checkpoint's numbers: the time up to which the wheel was read (ms), how far the log is on disk, the queue offset
 #: up to which timer messages were put into the wheel, and the same of the master.
 TIMER_CHECKPOINT_FORMAT = struct.Struct(">4q")
+#: Of the file, which is one page (``MappedFile.OS_PAGE_SIZE``).
+TIMER_CHECKPOINT_BYTES = 4096
 
 MAGIC_MAX = 0xF
 #: ``TimerLog#BLANK_MAGIC_CODE``: the rest of a file has no unit.

@@ -163,10 +163,51 @@ class WaitingMessages:
             lost=len(waiting - kept_keys),
         )
 
+    def made_checkpoint(self, store: Path, settings: WaitingSettings, now_ms: int) -> TimerCheckpoint | None:
+        """The checkpoint of a wheel that has lost its own; None where there is nothing to send.
+
+        No message that waits is lost with it, and of the others those are sent again that share a slot with the first
+        one that waits, or follow a message that is read again.
+        """
+        if not self.timers or not settings.sends_timers or settings.timers_in_rocksdb:
+            return None
+        ended = self.delivered | self.recalled
+        waiting = {each.key: each for each in self.timers.values() if each.recalls is None and each.key not in ended}
+        wheel = _Wheel.recovered(store, settings, now_ms)
+        kept = [(ms, self.timers[at].key) for ms, at in wheel.messages() if at in self.timers]
+        in_slots = {key for _, key in kept}
+        last = self.timers.get(wheel.last_message) if wheel.last_message is not None else None
+        # Without a unit in the wheel's log, nothing is in a slot, and what waits is read again.
+        read = [last] if last is not None else [*self.timers.values()]
+        read_to = 1 + max(each.queue_offset for each in read)
+        return TimerCheckpoint(
+            read_ms=min([now_ms - now_ms % settings.precision_ms, *(ms for ms, key in kept if key in waiting)]),
+            queue_offset=min([read_to, *(each.queue_offset for key, each in waiting.items() if key not in in_slots)]),
+            waiting=len(waiting),
+        )
+
     def _reads_from(self, wheel: _Wheel) -> int:
         last = self.timers.get(wheel.last_message) if wheel.last_message is not None else None
         place = wheel.queue_offset if last is None else last.queue_offset + 1
         return min(place, wheel.master_queue_offset)
+
+
+@dataclass(frozen=True)
+class TimerCheckpoint:
+    """A ``timercheck``.
+
+    The slots are read from `read_ms` on, and the timer topic from `queue_offset` on. `waiting` is how many messages are
+    neither delivered nor recalled.
+    """
+
+    read_ms: int
+    queue_offset: int
+    waiting: int
+
+    def encode(self) -> bytes:
+        """The file: with nothing of the wheel's log on disk, so that a start reads all of it."""
+        numbers = self.read_ms, 0, self.queue_offset, self.queue_offset
+        return timer.TIMER_CHECKPOINT_FORMAT.pack(*numbers).ljust(timer.TIMER_CHECKPOINT_BYTES, b"\0")
 
 
 def _marked(file: MappedFile, end: int) -> Iterator[Message]:

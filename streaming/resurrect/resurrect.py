@@ -22,20 +22,25 @@ from typing import Any, Final, NamedTuple
 from reput.sinks.files.config_manager import backup_of, consumer_of, is_rocksdb, json_of, number_of
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_path import BATCH_CONSUME_QUEUE
+from reput.sinks.formats.timer import TIMER_CHECKPOINT
 from reput.sinks.table.delta_table import is_table
 from reput.sinks.table.location import TableLocation, consumption_table_path
 from reput.source.errors import OptionError, SinkError, StoreError
-from reput.source.log.log_reader import Absence
+from reput.source.log.log_reader import Absence, LogReader
 from reput.source.log.store_layout import COMMIT_LOG
 from reput.source.options import shown
 from reput.source.printable import counted
+from reput.source.record.damage import QUARANTINE
 from reput.source.record.message_origin import DLQ, NORMAL, RETRY, TRACE, group_of, kind_of
 from reput.source.record.message_properties import PROPERTY_REAL_TOPIC, SCHEDULE_TOPIC
-from reput.source.times import milliseconds_of, utc_text
+from reput.source.times import milliseconds_of, time_text, utc_text
 from reput.streaming.ask.offsets_at import OffsetAt, offsets_at
 from reput.streaming.ask.store_relations import consume_queues
 from reput.streaming.config.broker import broker_version
+from reput.streaming.config.broker_conf import BrokerConf
 from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.doctor.prediction import WaitingSettings
+from reput.streaming.doctor.waiting import TIMER_TOPIC, TimerCheckpoint, WaitingMessages
 from reput.streaming.query.store_lookup import StoreLookup
 from reput.streaming.sql.duckdb_query import duckdb_query
 from reput.streaming.sql.output import ListedResult
@@ -44,7 +49,7 @@ TOPICS: Final = "topics.json"
 GROUPS: Final = "subscriptionGroup.json"
 OFFSETS: Final = "consumerOffset.json"
 DELAYS: Final = "delayOffset.json"
-#: The files that can be made again, in the order in which they are shown.
+#: The files of JSON that can be made again, in the order in which they are shown.
 FILES: Final = (TOPICS, GROUPS, OFFSETS, DELAYS)
 _TABLE_OF: Final = {
     TOPICS: "topicConfigTable",
@@ -77,9 +82,13 @@ class Value(NamedTuple):
 
 @dataclass
 class Resurrection:
-    """The files that were made, as JSON values by name, and their values; `remarks` say what nothing tells."""
+    """The files that were made, as JSON values by name, and their values; `remarks` say what nothing tells.
+
+    `timers` is the checkpoint of the timers, if that was made.
+    """
 
     documents: dict[str, dict[str, Any]] = field(default_factory=dict)
+    timers: TimerCheckpoint | None = None
     values: list[Value] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 
@@ -141,6 +150,8 @@ def write(found: Resurrection, directory: Path) -> None:
     with closing(DurableFiles(directory)) as files:
         for name, document in found.documents.items():
             files.replace(name, data=text_of(document).encode())
+        if found.timers is not None:
+            files.replace(TIMER_CHECKPOINT, data=found.timers.encode())
 
 
 def text_of(document: Mapping[str, Any]) -> str:
@@ -165,9 +176,10 @@ class _Resurrecting:
         offsets = self._offsets()
         self._groups({consumer[0] for name in offsets if (consumer := consumer_of(name)) is not None})
         self._delays()
+        self._timers()
         if not self._found.values:
             self._found.remarks.append("nothing is lost: the files of config/ have all that the store tells")
-        self._found.values.sort(key=lambda value: FILES.index(value.file))
+        self._found.values.sort(key=lambda value: (*FILES, TIMER_CHECKPOINT).index(value.file))
         self._found.documents = {name: self._found.documents[name] for name in FILES if name in self._found.documents}
         return self._found
 
@@ -429,6 +441,29 @@ class _Resurrecting:
             copy.message.physical_offset > physical_offset and copy.message.body_crc == message.body_crc
             for copy in copies
         )
+
+    # ------------------------------------------------------------------------------------------------------------------
+    # Timers of 5.x.
+
+    def _timers(self) -> None:
+        config, path = self._config, self._config.store / "config" / TIMER_CHECKPOINT
+        topics = {topic for topic, _ in self._on_disk}
+        if TIMER_TOPIC not in topics or (path.is_file() and path.read_bytes().strip(b"\0")):
+            return
+        version = broker_version(config.broker.version, config.store)
+        settings = WaitingSettings.of(config, BrokerConf.read(config.broker_conf, version), version)
+        log = LogReader(config.log_options(onDamage=QUARANTINE))
+        queue = log.queue()
+        waiting = WaitingMessages.of(queue.files, log.settled_end(queue.min_offset), topics)
+        made = waiting.made_checkpoint(config.store, settings, time.time_ns() // 1_000_000)
+        if made is None:
+            self._found.remarks.append(f"{TIMER_CHECKPOINT} is lost, and not made: the broker has its timers elsewhere")
+            return
+        self._found.timers = made
+        waits = counted(made.waiting, "message waits", "messages wait")
+        evidence = f"{waits}, by the wheel, and by the copies that were delivered"
+        for name, value in (("read to", time_text(made.read_ms)), ("queue offset", made.queue_offset)):
+            self._found.values.append(Value(TIMER_CHECKPOINT, name, str(value), evidence, None))
 
 
 def _topic_text(topic: Mapping[str, Any]) -> str:

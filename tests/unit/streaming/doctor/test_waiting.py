@@ -59,6 +59,33 @@ def test_timers(lost: tuple[str, ...], changes: dict[str, str], now_ms: int, tol
     assert waiting(home, (5, 5, 0), changes, now_ms)[0] == told
 
 
+@pytest.mark.parametrize(
+    ("lost", "now_ms", "told"),
+    [
+        ((), STOPPED_MS, PredictedTimers(waiting=1, reads_from=5)),
+        ((), DUE_MS + 1, PredictedTimers(waiting=1, reads_from=5, due=1)),
+        (("timerwheel",), DUE_MS + 1, PredictedTimers(waiting=1, reads_from=5, due=1)),
+        (("timerwheel", "timerlog"), DUE_MS + 1, PredictedTimers(waiting=1, reads_from=2, due=2, sent_again=1)),
+        ((), DUE_MS + 8 * 86_400_000, PredictedTimers(waiting=1, reads_from=2, due=2, sent_again=1)),
+    ],
+)
+def test_a_checkpoint_that_is_made_again(lost: tuple[str, ...], now_ms: int, told: PredictedTimers, home: Path) -> None:
+    """The message that waits is sent. Of the others one is sent again, if the one that waits has to be read again."""
+    path = home / "store" / "config" / "timercheck"
+    size = path.stat().st_size
+    for each in (home / "store" / name for name in ("config/timercheck", *lost)):
+        shutil.rmtree(each) if each.is_dir() else each.unlink()
+    config = load_config(home / "store", broker_conf=home / "broker.conf", only_reads=True)
+    files = MappedFileQueue.load(config.commit_log).files
+    settings = start_settings(config, home / "broker.conf", (5, 5, 0)).waiting
+    made = WaitingMessages.of(files, files[-1].end, ALL).made_checkpoint(config.store, settings, now_ms)
+    assert made is not None
+    assert made.waiting == 1
+    path.write_bytes(made.encode())
+    assert path.stat().st_size == size
+    assert waiting(home, (5, 5, 0), {}, now_ms)[0] == told
+
+
 def test_no_timers_before_5_0_0(home: Path) -> None:
     assert waiting(home, (4, 9, 3), {}, DUE_MS)[0] == PredictedTimers(waiting=1, are_sent=False)
 

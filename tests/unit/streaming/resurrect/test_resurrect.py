@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from conftest import BrokerStore
+from support.broker_stores import unpack
 from support.broker_table import messages_of
 from support.command_line import run_reput
 from support.store_table import add_store
@@ -275,3 +276,20 @@ def test_bad_places_and_names(lost: Callable[[str], Lost], tmp_path: Path) -> No
     (store.config / "rdb").mkdir()
     (store.config / "rdb" / "CURRENT").write_bytes(b"MANIFEST-000001\n")
     assert "keeps its configuration in RocksDB" in run_reput(at, 2).output
+
+
+def test_the_checkpoint_of_timers(tmp_path: Path) -> None:
+    """It is made where it is lost or empty, and left alone where it is there."""
+    home = unpack("v5-recalled-timer", tmp_path / "home")
+    lost = Lost(BrokerStore(home / "store", home / "broker.conf", {}), tmp_path)
+    assert [row for row in lost.resurrect() if row["file"] == "timercheck"] == []
+    assert not (lost.result / "timercheck").exists()
+    size = (lost.config / "timercheck").stat().st_size
+    for damage in (lambda: (lost.config / "timercheck").write_bytes(bytes(size)), lambda: lost.lose("timercheck")):
+        damage()
+        rows = [row for row in lost.resurrect() if row["file"] == "timercheck"]
+        assert [(row["name"], row["now"]) for row in rows] == [("read to", None), ("queue offset", None)]
+        assert {row["evidence"] for row in rows} == {
+            "1 message waits, by the wheel, and by the copies that were delivered"
+        }
+        assert (lost.result / "timercheck").stat().st_size == size
