@@ -29,6 +29,7 @@ OTHERS = {
     "path",
     "rows",
     "metricsHost",
+    "answersAt",
 }
 # That do not take 100: of errors in per cent that is too much, of a log in bytes too little.
 NOT_100 = {"maxErrorRateOfBloomFilter", "sparkLogMaxBytes", "sqlMaxMemory"}

@@ -26,6 +26,7 @@ DEFAULTS = [
     ("checkCrc", "check_crc", "tail"),
     ("onDamage", "on_damage", "stop"),
     ("includeBody", "include_body", False),
+    ("answersAt", "answers_at", None),
     ("tailGuardMs", "tail_guard_ms", 500),
     ("mappedFileSizeCommitLog", "mapped_file_size", None),
     ("enableDLegerCommitLog", "enable_dledger_commit_log", False),
