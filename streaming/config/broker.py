@@ -249,6 +249,8 @@ def _stamp(file: Path) -> object:
 NO_INDEX_FILES = "messageIndexEnable=false, or indexFileWriteEnable=false from 5.4.0 on"
 #: How a store shows its version if that is not stated: 5.0.0 and later leave abort.bak, 5.4.0 and later rocksdbstore/.
 SHOWN_BY: Final[tuple[tuple[str, Version], ...]] = ((MORE_IN_ROCKSDB, (5, 5, 0)), ("abort.bak", (5, 3, 3)))
+# The first versions that make them.
+_MADE_SINCE: Final = {MORE_IN_ROCKSDB: (5, 4, 0), "abort.bak": (5, 0, 0)}
 # What releases make of a record in different ways.
 _CHANGES = (
     releases.FLUSHES_INDEX_AT_STOP,
@@ -260,6 +262,11 @@ _CHANGES = (
 )
 
 _CONSUMER_FILTER = "consumerFilter.json"
+
+
+def shows(version: Version) -> tuple[str, ...]:
+    """The names in a store by which a broker of this version shows it; none for 4.9.x."""
+    return tuple(name for name, _ in SHOWN_BY if version >= _MADE_SINCE[name])
 
 
 def broker_version(text: str, store: Path) -> Version:

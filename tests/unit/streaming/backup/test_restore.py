@@ -123,6 +123,16 @@ def test_before_the_first_message(growing: GrowingStore, tmp_path: Path) -> None
     assert "after that moment: the backup has no older one" in made.notes[0]
 
 
+@pytest.mark.parametrize("name", ["v4-plain", "v5-plain", "v5-rocksdb"])
+def test_later_commands_know_the_release(name: str, tmp_path: Path) -> None:
+    """What a broker shows its release by is there again: `verify` finds nothing, without being told the release."""
+    home = unpack(name, tmp_path)
+    conf = ["--broker-conf", str(home / "broker.conf")]
+    run_reput(["backup", "--store", str(home / "store"), *conf, "--to", str(tmp_path / "b")])
+    run_reput(["restore", "--from", str(tmp_path / "b"), "--to", str(tmp_path / "restored"), *conf])
+    assert run_reput(["verify", "--store", str(tmp_path / "restored"), *conf]).stdout.endswith("nothing differs\n")
+
+
 def test_a_sample_is_restored_and_removed(growing: GrowingStore, tmp_path: Path) -> None:
     """By number or any; a broken one is not taken at random, and ends the command if it is asked for."""
     words = ["backup", "verify", "--sample", *(word for option in OPTIONS for word in ("-o", option))]
