@@ -88,6 +88,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--work", type=Path, required=True, help="A directory for the stores; it must not exist.")
     parser.add_argument("--messages", type=int, default=SHAPE.messages)
     options = parser.parse_args(arguments)
+    options.work = options.work.resolve()  # the broker runs elsewhere
     ours, theirs = options.work / "reput", options.work / "broker"
     make_log.make_log(ours, replace(SHAPE, messages=options.messages))
     of_store = ["--store", str(ours), "--broker-conf", str(ours / "broker.conf"), "-o", f"brokerVersion={RELEASE}"]
