@@ -103,35 +103,30 @@ class CommitLogDataSource(DataSource):
         return CommitLogStreamReader(self._with_commit_logs(options))
 
     def _with_commit_logs(self, options: SourceOptions) -> SourceOptions:
-        """The options with the directories of the log where they name something else."""
-        return _with_commit_logs(options)
+        """The options with the directories of the log where store roots were given; only reput itself asks for ranges.
+
+        A mappedFileSizeCommitLog that all segments contradict is dropped, with a warning: their own size is right.
+        """
+        if options.rows == "ranges":
+            return options
+        paths = given_commit_logs(options.path, dledger=options.enable_dledger_commit_log)
+        size = options.mapped_file_size
+        found = None if size is None else other_size([row_of(paths)], size, is_stated=True, ends_full=log_ends_full)
+        if found is None:
+            return replace(options, path=paths)
+        _log.warning(
+            "mappedFileSizeCommitLog=%d does not fit %s: %s; the log is read by that size",
+            size,
+            ", ".join(map(str, paths)),
+            found.words("segment"),
+        )
+        return replace(options, path=paths, mapped_file_size=None)
 
 
 def names_log_of_backup(options: Mapping[str, str]) -> bool:
     """Whether the options' path names a backup, which `sinks.backup.backup_source` reads."""
     given = next((text for name, text in options.items() if name.lower() == "path"), "")
     return names_backup(Path(given))
-
-
-def _with_commit_logs(options: SourceOptions) -> SourceOptions:
-    """The options with the directories of the log where store roots were given; only reput itself asks for ranges.
-
-    A mappedFileSizeCommitLog that all segments contradict is dropped, with a warning: their own size is right.
-    """
-    if options.rows == "ranges":
-        return options
-    paths = given_commit_logs(options.path, dledger=options.enable_dledger_commit_log)
-    size = options.mapped_file_size
-    found = None if size is None else other_size([row_of(paths)], size, is_stated=True, ends_full=log_ends_full)
-    if found is None:
-        return replace(options, path=paths)
-    _log.warning(
-        "mappedFileSizeCommitLog=%d does not fit %s: %s; the log is read by that size",
-        size,
-        ", ".join(map(str, paths)),
-        found.words("segment"),
-    )
-    return replace(options, path=paths, mapped_file_size=None)
 
 
 def _log_reader(options: SourceOptions) -> LogReader:

@@ -1,7 +1,7 @@
 """What Spark asks a stream, answered by another process than the one that it asks.
 
 For each streaming query, Spark starts a Python process that tells it where the log ends and which ranges a micro-batch
-has. To know that, a process loads the compiled code, which takes 60 MB of memory and a third of a second of its start.
+has. To know that, a process loads the compiled code, which takes 66 MB of memory and a third of a second of its start.
 The driver of `reput tail` has loaded it, so its queries' processes pass each question on to the driver.
 """
 

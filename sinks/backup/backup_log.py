@@ -103,6 +103,7 @@ def _stretch(process: int, location: TableLocation, part: StoredPart, begin: int
 
 @lru_cache(maxsize=_PARTS_OPEN)
 def _frames(process: int, location: TableLocation, part: StoredPart) -> FramesReader:
+    # Nothing but this cache refers to the file: it is closed when another part takes its place.
     return _backup(process, location).frames(part)
 
 

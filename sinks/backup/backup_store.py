@@ -7,7 +7,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -15,13 +15,14 @@ from typing import Final
 
 import pyarrow as pa
 
-from reput.sinks.backup.restore_point import CONFIG_FILES, LOG_PARTS, POINTS, ConfigFile, RestorePoint, StoredPart
+from reput.sinks.backup.restore_point import CONFIG_FILES, LOG_PARTS, ConfigFile, RestorePoint, StoredPart
 from reput.sinks.backup.zstd_frames import BadFramesError, FramesReader
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.file_system import now_for_ages
 from reput.sinks.table.location import TableLocation
 from reput.sinks.table.storage import TableStorage, first_line, table_storage
 from reput.source.errors import StoreError
+from reput.source.log.store_layout import POINTS
 
 _POINT_NAME: Final = re.compile(rf"{POINTS}/(\d{{10}})\.json")
 # Parts, files of configuration, and the temporary files of a process that was killed while it put one in place.
@@ -133,18 +134,18 @@ class Backup:
         return next((number for number in numbers if self.point(number).end >= offset), None)
 
     def frames(self, part: StoredPart) -> FramesReader:
-        """The frames of a part, whose file is open for as long as they are kept; raises StoreError."""
-        with self.read_errors(part.name, part.begin):
-            reader = FramesReader(self.storage.open(part.name))
+        """The frames of a part, whose file the caller closes; raises StoreError."""
+        with self.read_errors(part.name, part.begin), ExitStack() as stack:
+            reader = FramesReader(stack.enter_context(self.storage.open(part.name)))
             if reader.content_size != part.end - part.begin:
                 raise BadFramesError(f"it has {reader.content_size} bytes of the log")
+            stack.pop_all()
             return reader
 
     def read_part(self, part: StoredPart, begin: int | None = None, end: int | None = None) -> Iterator[memoryview]:
         """Yield the bytes `[begin, end)` of the log, which are in `part`; by default all of it; raises StoreError."""
         begin, end = part.begin if begin is None else begin, part.end if end is None else end
-        frames = self.frames(part)
-        with self.read_errors(part.name, begin):
+        with closing(self.frames(part)) as frames, self.read_errors(part.name, begin):
             yield from frames.read(begin - part.begin, end - part.begin)
 
     def read_log(self, point: RestorePoint, begin: int, end: int) -> bytes:

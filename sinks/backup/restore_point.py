@@ -24,8 +24,6 @@ from reput.source.log.store_layout import POINTS
 from reput.source.record.message_decoder import RecordFingerprint
 from reput.source.times import time_text
 
-__all__ = ["CONFIG_FILES", "LOG_PARTS", "POINTS", "ConfigFile", "RestorePoint", "StoredPart"]
-
 LOG_PARTS: Final = "log"
 CONFIG_FILES: Final = "config"
 _FORMAT: Final = 1

@@ -94,6 +94,10 @@ class FramesReader:
         #: Bytes of the content.
         self.content_size = sum(content_sizes)
 
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
     def read(self, begin: int = 0, end: int | None = None) -> Iterator[memoryview]:
         """Yield the bytes `[begin, end)` of the content, frame by frame.
 

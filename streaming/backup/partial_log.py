@@ -7,7 +7,6 @@ in which messages of several topics wait, such as that of delayed messages, are 
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
 from reput.sinks.commit_log import CommitLogWriter
@@ -41,22 +40,22 @@ class MessageChoice:
 
 
 class _Chosen:
-    """Chooses records of windows, and counts how many records each topic has."""
+    """Chooses records of windows; `seen` are the topics of all that it was asked about."""
 
     def __init__(self, part: MessageChoice) -> None:
         self._topics = frozenset(topic.encode() for topic in part.topics)
         self._since_ms = part.since_ms
-        self.seen = Counter[bytes]()
+        self.seen = set[bytes]()
 
-    def __call__(self, window: Window, row: int) -> bool:
-        begin, size = window.parts[row, [rk.TOPIC, rk.TOPIC_SIZE]].tolist()
-        topic = window.data.data[begin : begin + size].tobytes()
-        self.seen[topic] += 1
-        if self._topics and topic not in self._topics:
-            return False
-        return (
-            self._since_ms is None or store_timestamp_at(window.data, int(window.parts[row, rk.AT])) >= self._since_ms
-        )
+    def __call__(self, window: Window) -> list[bool]:
+        data, rows = window.data.data, window.parts[:, [rk.AT, rk.TOPIC, rk.TOPIC_SIZE]].tolist()
+        topics = [data[topic : topic + size].tobytes() for _, topic, size in rows]
+        self.seen.update(topics)
+        return [
+            (not self._topics or topic in self._topics)
+            and (self._since_ms is None or store_timestamp_at(window.data, at) >= self._since_ms)
+            for topic, (at, _, _) in zip(topics, rows, strict=True)
+        ]
 
 
 def write_part(whole: DurableFiles, queue: MappedFileQueue, end: int, part: MessageChoice, files: DurableFiles) -> int:

@@ -39,12 +39,12 @@ from reput.source.errors import OptionError, ReputError, StoreError
 from reput.source.log.log_reader import LogReader
 from reput.source.log.mapped_file_queue import HEAD_SIZE, MappedFileQueue, first_store_timestamp
 from reput.source.log.range_reader import align_down, find_timestamp
-from reput.source.log.store_layout import COMMIT_LOG, MORE_IN_ROCKSDB, file_name, rocksdb_queues
+from reput.source.log.store_layout import COMMIT_LOG, file_name, rocksdb_queues
 from reput.source.printable import counted
 from reput.source.record.damage import QUARANTINE
 from reput.source.times import time_text
 from reput.streaming.backup.partial_log import MessageChoice, write_part
-from reput.streaming.config.broker import broker_version, shows
+from reput.streaming.config.broker import SIGNS, broker_version
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.doctor.doctor import examine, verdict
 from reput.streaming.process.environment import run_directory
@@ -239,11 +239,10 @@ class _Restoring:
                 advice="leave its path out of broker.conf",
             )
         # A backup has nothing of a broker's by which later commands know its release.
-        for name in shows(broker_version(config.broker.version, self._work.root)):
-            if name == MORE_IN_ROCKSDB:
-                self._work.make_directory(name)
-            else:
-                self._work.create(name, size=0)
+        version = broker_version(config.broker.version, self._work.root)
+        for sign in SIGNS:
+            if version >= sign.made_since:
+                sign.leave(self._work)
         if cut > point.begin:
             rebuild(config, RebuildRequest(self._work.root), "reput restore")
         lowered = self._lower_offsets(_queue_ends(config, self._work.root))
@@ -265,7 +264,7 @@ class _Restoring:
             report.messages,
             self._last_stored(config, cut),
             lowered,
-            tuple(dict.fromkeys(self._notes)),
+            tuple(self._notes),
         )
 
     @staticmethod
@@ -318,8 +317,9 @@ class _Restoring:
         return point
 
     def _note_rocksdb(self, point: RestorePoint) -> None:
-        if any(Path(file.path).name == "CURRENT" for file in point.config):
-            self._notes.append("offsets of consumers in RocksDB are not lowered: some may lead beyond the log")
+        note = "offsets of consumers in RocksDB are not lowered: some may lead beyond the log"
+        if note not in self._notes and any(Path(file.path).name == "CURRENT" for file in point.config):
+            self._notes.append(note)
 
     # --- the log --------------------------------------------------------------------------------------------------
 

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from reput.sinks.dispatch.logic_needs import LogicNeeds, MultiDispatch
 from reput.sinks.files.config_manager import backup_of, is_rocksdb, load_config_file, read_rocksdb
+from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.filter.consumer_filter import BloomFilter, load_consumer_filters
 from reput.sinks.queue.batch_consume_queue import BATCH_KIND
 from reput.source import releases
@@ -247,10 +248,41 @@ def _stamp(file: Path) -> object:
 
 #: The settings by which a broker keeps no index files.
 NO_INDEX_FILES = "messageIndexEnable=false, or indexFileWriteEnable=false from 5.4.0 on"
-#: How a store shows its version if that is not stated: 5.0.0 and later leave abort.bak, 5.4.0 and later rocksdbstore/.
-SHOWN_BY: Final[tuple[tuple[str, Version], ...]] = ((MORE_IN_ROCKSDB, (5, 5, 0)), ("abort.bak", (5, 3, 3)))
-# The first versions that make them.
-_MADE_SINCE: Final = {MORE_IN_ROCKSDB: (5, 4, 0), "abort.bak": (5, 0, 0)}
+
+
+class Sign(NamedTuple):
+    """What a broker leaves in its store, whatever is in it, so that it shows the version.
+
+    Attributes
+    ----------
+    name
+        Its name in the store.
+    shows
+        The version that is assumed where it is there, and no later one's.
+    made_since
+        The first version that leaves it.
+    is_directory
+        Whether it is a directory, not a file.
+    """
+
+    name: str
+    shows: Version
+    made_since: Version
+    is_directory: bool
+
+    def leave(self, files: DurableFiles) -> None:
+        """Leave it in a store that is made."""
+        if self.is_directory:
+            files.make_directory(self.name)
+        else:
+            files.create(self.name, size=0)
+
+
+#: How a store shows its version if that is not stated, that of the latest first.
+SIGNS: Final = (
+    Sign(MORE_IN_ROCKSDB, (5, 5, 0), (5, 4, 0), is_directory=True),
+    Sign("abort.bak", (5, 3, 3), (5, 0, 0), is_directory=False),
+)
 # What releases make of a record in different ways.
 _CHANGES = (
     releases.FLUSHES_INDEX_AT_STOP,
@@ -264,17 +296,12 @@ _CHANGES = (
 _CONSUMER_FILTER = "consumerFilter.json"
 
 
-def shows(version: Version) -> tuple[str, ...]:
-    """The names in a store by which a broker of this version shows it; none for 4.9.x."""
-    return tuple(name for name, _ in SHOWN_BY if version >= _MADE_SINCE[name])
-
-
 def broker_version(text: str, store: Path) -> Version:
     """The version that the option `text` states, or that the store shows."""
     stated = version_of(text)
     if stated is not None:
         return stated
-    return next((version for name, version in SHOWN_BY if (store / name).exists()), releases.FIRST)
+    return next((sign.shows for sign in SIGNS if (store / sign.name).exists()), releases.FIRST)
 
 
 def release_of(version: Version) -> int:

@@ -55,7 +55,7 @@ from reput.source.log.store_layout import COMMIT_LOG, ROCKSDB_QUEUES, rocksdb_qu
 from reput.source.printable import counted
 from reput.source.record.dledger_entry import ENTRY_INDEX_AT
 from reput.source.releases import version_text
-from reput.streaming.config.broker import CONFIG, SHOWN_BY, broker_version
+from reput.streaming.config.broker import CONFIG, SIGNS, broker_version
 from reput.streaming.config.broker_conf import BrokerConf
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.config.stored_sizes import check_fits_files
@@ -285,11 +285,9 @@ class Conversion:
                     self._copy(path, parts, moved if folder == TIMER_LOG else None)
         for path in self._store.glob(f"{TIMER_WHEEL}*"):
             self._copy(path, (path.name,), None)
-        for name, _ in SHOWN_BY:  # a broker's own are of no use; reput sees by them which release kept the store
-            if (self._store / name).is_dir():
-                self._made.make_directory(name)
-            elif (self._store / name).is_file():
-                self._copy(self._store / name, (name,), None)
+        for sign in SIGNS:
+            if (self._store / sign.name).exists():
+                sign.leave(self._made)
         self._made.sync()
 
     def _copy(self, path: Path, parts: RelativePath, moved: MovedRecords | None) -> None:
@@ -355,7 +353,7 @@ class Conversion:
     def _put_in_place(self) -> None:
         self._made.close()
         names = [CONFIG, _KV_STORE, *sorted(path.name for path in self._made.root.glob("timer*")), COMMIT_LOG]
-        names += [name for name, _ in SHOWN_BY]
+        names += [sign.name for sign in SIGNS]
         names += [CONSUME_QUEUE, ROCKSDB_QUEUES, CONSUME_QUEUE_EXT, BATCH_CONSUME_QUEUE, INDEX, STORE_CHECKPOINT]
         paths: list[RelativePath] = [(name,) for name in names if (self._made.root / name).exists()]
         mark_abort(self._files)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -106,15 +106,14 @@ def copy_records(
     windows: Iterable[Window],
     writer: CommitLogWriter,
     moved: MovedRecords,
-    is_chosen: Callable[[Window, int], bool] = lambda _window, _row: True,
+    chosen: Callable[[Window], Sequence[bool]] | None = None,
 ) -> None:
-    """Append the records of a segment's windows, or those of them that are chosen by window and row, and flush them."""
+    """Append the records of a segment's windows, or those that are `chosen`, one truth value each, and flush them."""
     for window in windows:
-        data = window.data.data
-        rows = window.parts[:, [rk.AT, rk.SIZE, rk.PROPERTIES]].tolist()
-        for row, (at, size, properties) in enumerate(rows):
-            if not is_chosen(window, row):
-                continue
+        data, parts = window.data.data, window.parts
+        if chosen is not None and len(parts):
+            parts = parts[np.array(chosen(window))]
+        for at, size, properties in parts[:, [rk.AT, rk.SIZE, rk.PROPERTIES]].tolist():
             record, offset = bytearray(data[at : at + size]), writer.place(size)
             moved.note(window.start + at, offset)
             move_record(record, offset, properties - at, moved)

@@ -67,6 +67,7 @@ _ATTRIBUTES_SINCE: Final = (5, 0, 0)
 _READ_AND_WRITE: Final = 6
 _BATCH: Final = {"queue.type": "BatchCQ"}
 _CLOCK: Final = "dataVersion"
+_NO_TIMERS: Final = "the log has no timer message, or the broker sends none, or keeps them in RocksDB"
 _NUMBER_AS_KEY: Final = re.compile(r'(?<=\t)"(\d+)":')
 
 
@@ -457,7 +458,7 @@ class _Resurrecting:
         waiting = WaitingMessages.of(queue.files, log.settled_end(queue.min_offset), topics)
         made = waiting.made_checkpoint(config.store, settings, time.time_ns() // 1_000_000)
         if made is None:
-            self._found.remarks.append(f"{TIMER_CHECKPOINT} is lost, and not made: the broker has its timers elsewhere")
+            self._found.remarks.append(f"{TIMER_CHECKPOINT} is lost, and not made: {_NO_TIMERS}")
             return
         self._found.timers = made
         waits = counted(made.waiting, "message waits", "messages wait")

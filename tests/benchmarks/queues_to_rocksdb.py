@@ -36,7 +36,8 @@ SHAPE = make_log.Shape(
     topics=8,
     keys=1,
     seed=1,
-    mapped_file_size=1 << 30,
+    # One segment: a start after a clean stop dispatches from the last segment on that the queues reach, and no earlier.
+    mapped_file_size=2_000_000_000,
     ipv6=False,
     non_ascii=False,
 )

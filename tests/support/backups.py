@@ -21,6 +21,8 @@ from reput.streaming.config.pipeline import PipelineConfig, load_config
 
 SEGMENT, BLOCK = 4096, 1500
 FIRST_MS = 1_700_000_000_000
+#: Restore points of a store that has grown.
+STEPS = 10
 #: Small files, which roll often; the last record is trusted at once.
 OPTIONS = (
     *("mappedFileSizeConsumeQueue=200", "maxHashSlotNum=7", "maxIndexNum=20", "tailGuardMs=0"),

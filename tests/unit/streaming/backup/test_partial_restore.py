@@ -3,33 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.backups import FIRST_MS, OPTIONS, GrowingStore
 from support.command_line import invoke, run_reput
-from support.sink_runner import no_fsync
 
 from reput.source.log.log_reader import MessageLookup
 from reput.source.record.message_decoder import Message
 
-STEPS = 10
 GIVEN = [word for each in OPTIONS for word in ("-o", each)]
-
-
-@pytest.fixture(scope="module")
-def growing(tmp_path_factory: pytest.TempPathFactory) -> GrowingStore:
-    made = GrowingStore(tmp_path_factory.mktemp("growing"), seed=7)
-    with no_fsync():
-        made.grow(STEPS)
-    return made
-
-
-@pytest.fixture(autouse=True)
-def fast() -> Iterator[None]:
-    with no_fsync():
-        yield
 
 
 def messages_of(store: Path) -> list[Message]:

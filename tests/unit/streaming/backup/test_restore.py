@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.backups import FIRST_MS, OPTIONS, SEGMENT, GrowingStore, log_bytes_of
+from support.backups import FIRST_MS, OPTIONS, SEGMENT, STEPS, GrowingStore, log_bytes_of
 from support.broker_stores import unpack
 from support.command_line import invoke, run_reput
 from support.rebuild_runner import rebuild
-from support.sink_runner import files_below, no_fsync
+from support.sink_runner import files_below
 
 from reput.sinks.backup.backup_store import Backup
 from reput.sinks.files.config_manager import json_of, read_rocksdb
@@ -20,22 +19,6 @@ from reput.sinks.files.store_lock import StoreLock
 from reput.source.errors import OptionError
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.process.environment import run_directory
-
-STEPS = 10
-
-
-@pytest.fixture(scope="module")
-def growing(tmp_path_factory: pytest.TempPathFactory) -> GrowingStore:
-    made = GrowingStore(tmp_path_factory.mktemp("growing"), seed=3)
-    with no_fsync():
-        made.grow(STEPS)
-    return made
-
-
-@pytest.fixture(autouse=True)
-def fast() -> Iterator[None]:
-    with no_fsync():
-        yield
 
 
 def end_of(growing: GrowingStore, count: int) -> int:
