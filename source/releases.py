@@ -28,8 +28,21 @@ class Rule:
         return version >= self.since and (self.until is None or version < self.until)
 
 
-FIRST: Final[Version] = (4, 9, 3)
+#: The releases of either generation whose whole brokers reput is compared with; they are asked about if none is named.
+V4: Final[Version] = (4, 9, 3)
+V5: Final[Version] = (5, 5, 0)
+FIRST: Final = V4
 LAST: Final[Version] = (5, 5, 1)
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Settings and configuration.
+
+KEEPS_ATTRIBUTES = Rule(
+    (5, 0, 0), "topics and groups have attributes, and their files a state version", "TopicConfig, DataVersion (common)"
+)
+TRIMS_SETTINGS = Rule(
+    (5, 2, 0), "texts of broker.conf lose the white space around them", "MixAll#properties2Object (of common)"
+)
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Records.

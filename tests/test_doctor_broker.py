@@ -52,7 +52,8 @@ from reput.streaming.config.broker import read_topics
 from reput.streaming.config.pipeline import PipelineConfig, load_config
 from reput.streaming.doctor.doctor import examine
 from reput.streaming.doctor.predict import predict
-from reput.streaming.doctor.prediction import Prediction, Recovery, start_settings
+from reput.streaming.doctor.prediction import Prediction, Recovery
+from reput.streaming.doctor.start_settings import start_settings
 
 pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("waits_are_skipped")]
 

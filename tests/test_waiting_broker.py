@@ -29,7 +29,8 @@ from reput.source.log.range_reader import DecodeOptions, scan_windows
 from reput.source.releases import FIRST, version_of
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.doctor.doctor import examine
-from reput.streaming.doctor.prediction import KNOWN_CHANGES, PredictedTimers
+from reput.streaming.doctor.prediction import PredictedTimers
+from reput.streaming.doctor.start_settings import KNOWN_CHANGES
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

@@ -44,6 +44,7 @@ from reput.source.record.damage import BROKER, QUARANTINE, STOP, DamagedRange
 from reput.source.record.message_decoder import Verdict
 from reput.source.record.message_format import BORNHOST_V6_FLAG, HOST_V6_EXTRA, STORE_TIMESTAMP_AT, SYS_FLAG_AT
 from reput.source.record.message_properties import DEFAULT_MESSAGE_DELAY_LEVEL, parse_delay_levels
+from reput.source.releases import V4, V5
 
 
 @dataclass(frozen=True)
@@ -230,9 +231,9 @@ def no_good_record(file: MappedFile, offset: int, verdict: Verdict) -> str:
 # the record's size for what it skips later in the same read: it then loses records of the next segments, too, and how
 # many depends on how much was readable at that instant.
 
-# 4.9.3, and 5.5.0 for the records that only 5.x writes; what a delay level means moves no end.
-_V4 = BrokerRules(version=(4, 9, 3), check_crc=False, verifies_property_crc=False, delays_ms=())
-_V5 = BrokerRules(version=(5, 5, 0), check_crc=False, verifies_property_crc=False, delays_ms=())
+# 5.5.0 for the records that only 5.x writes; what a delay level means moves no end.
+_V4 = BrokerRules(version=V4, check_crc=False, verifies_property_crc=False, delays_ms=())
+_V5 = BrokerRules(version=V5, check_crc=False, verifies_property_crc=False, delays_ms=())
 
 
 def broker_goes_on_at(segment: OpenSegment, offset: int, verdict: Verdict) -> int:

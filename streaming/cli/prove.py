@@ -103,7 +103,7 @@ def doctor(
     from reput.source.releases import CHANGING_RELEASES, version_of  # noqa: PLC0415
     from reput.streaming.config.config_file import Configuration  # noqa: PLC0415
     from reput.streaming.doctor import doctor as command  # noqa: PLC0415
-    from reput.streaming.doctor.prediction import RELEASES  # noqa: PLC0415
+    from reput.streaming.doctor.start_settings import RELEASES  # noqa: PLC0415
 
     set_up_logging(reporting.log_format)
     section = Configuration.read(settings.config).section_of(store)

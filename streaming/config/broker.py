@@ -24,7 +24,7 @@ from reput.source import releases
 from reput.source.errors import OptionError, StoreError
 from reput.source.log.store_layout import MORE_IN_ROCKSDB, rocksdb_queues
 from reput.source.options import shown
-from reput.source.releases import Version, version_of
+from reput.source.releases import V5, Version, version_of
 from reput.streaming.config.settings import AUTO, CONFIG_MANAGER_V1, CONFIG_MANAGER_V2, Settings
 
 CONFIG: Final = "config"
@@ -280,7 +280,7 @@ class Sign(NamedTuple):
 
 #: How a store shows its version if that is not stated, that of the latest first.
 SIGNS: Final = (
-    Sign(MORE_IN_ROCKSDB, (5, 5, 0), (5, 4, 0), is_directory=True),
+    Sign(MORE_IN_ROCKSDB, V5, releases.KEEPS_MORE_IN_ROCKSDB.since, is_directory=True),
     Sign("abort.bak", (5, 3, 3), (5, 0, 0), is_directory=False),
 )
 # What releases make of a record in different ways.

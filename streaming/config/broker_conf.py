@@ -111,11 +111,6 @@ _NO_LINE = 0
 # ``StoreType``: how a broker keeps queues.
 FILE_STORE: Final = "default"
 ROCKSDB_STORE: Final = "defaultrocksdb"
-# The first version with ``indexFileWriteEnable``.
-_INDEX_IN_ROCKSDB: Version = (5, 4, 0)
-
-# The first version in which setters get text without the white space around it.
-_TRIMS_TEXT: Version = (5, 2, 0)
 
 _UP_TO_CONFIRMED = "the broker dispatches no further than the offset that its replicas have confirmed"
 _RECOVERY = "a broker's recovery begins elsewhere"
@@ -222,7 +217,7 @@ class BrokerConf:
             return ""
         text = self.properties[name].value
         trimmed = text.strip(JAVA_BLANKS)
-        if self.version >= _TRIMS_TEXT:
+        if releases.TRIMS_SETTINGS.holds(self.version):
             text = trimmed
         elif trimmed != text and name != "messageDelayLevel":
             self._note(name, "taken with the white space, as brokers before 5.2.0 do")
@@ -262,7 +257,7 @@ class BrokerConf:
     def writes_index_files(self) -> bool:
         """Whether the broker writes index files where it makes an index at all."""
         name = "indexFileWriteEnable"
-        return self.version < _INDEX_IN_ROCKSDB or name not in self or self._is_on(name)
+        return not releases.KEEPS_MORE_IN_ROCKSDB.holds(self.version) or name not in self or self._is_on(name)
 
     def _is_on(self, name: str) -> bool:
         return name in self and _is_true(self.properties[name].value)

@@ -19,7 +19,7 @@ from reput.source.errors import OptionError
 from reput.source.log.store_layout import has_queue_files, no_commit_log
 from reput.source.options import shown
 from reput.source.printable import counted, printable, printable_json
-from reput.source.releases import Version, version_text
+from reput.source.releases import V5, Version, version_text
 from reput.streaming.config.broker import broker_version, read_topics, unseen_queues
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.config.stored_sizes import (
@@ -35,15 +35,8 @@ from reput.streaming.config.stored_sizes import (
 from reput.streaming.doctor.advice import Advice, SettingsInDoubt, advise, move_queues
 from reput.streaming.doctor.kept_records import moving
 from reput.streaming.doctor.predict import no_start, predict
-from reput.streaming.doctor.prediction import (
-    KNOWN_CHANGES,
-    RELEASES,
-    V5,
-    LogCut,
-    Prediction,
-    Recovery,
-    start_settings,
-)
+from reput.streaming.doctor.prediction import LogCut, Prediction, Recovery
+from reput.streaming.doctor.start_settings import KNOWN_CHANGES, RELEASES, start_settings
 
 _OF_A_STORE = (CONSUME_QUEUE, BATCH_CONSUME_QUEUE, INDEX)
 

@@ -26,7 +26,8 @@ from reput.source.log.range_reader import Boundaries, DecodeOptions, scan_window
 from reput.source.record.damage import QUARANTINE
 from reput.source.record.message_properties import decode_utf8
 from reput.streaming.config.pipeline import PipelineConfig
-from reput.streaming.doctor.prediction import LostRecords, Moving, StartSettings
+from reput.streaming.doctor.prediction import LostRecords, Moving
+from reput.streaming.doctor.start_settings import StartSettings
 from reput.streaming.effects.range_task import RangeTask
 
 # What is made of so much of the log at once stands in memory.

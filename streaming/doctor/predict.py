@@ -57,16 +57,8 @@ from reput.source.record.message_properties import (
     parse_long,
 )
 from reput.streaming.doctor.kept_records import Expected, Indexed, belonging, lost_records
-from reput.streaming.doctor.prediction import (
-    LogCut,
-    Obstacle,
-    Part,
-    PredictedQueue,
-    Prediction,
-    Recovery,
-    StartSettings,
-    not_known,
-)
+from reput.streaming.doctor.prediction import LogCut, Obstacle, Part, PredictedQueue, Prediction, Recovery
+from reput.streaming.doctor.start_settings import StartSettings, not_known
 from reput.streaming.doctor.waiting import TIMER_TOPIC, WaitingMessages
 from reput.streaming.effects.range_task import RangeTask
 from reput.streaming.output.recovery_start import recovered_first

@@ -30,13 +30,8 @@ from reput.source.record import message_origin as origin
 from reput.source.record.damage import QUARANTINE
 from reput.source.record.message_decoder import Message
 from reput.source.record.message_properties import PROPERTY_REAL_TOPIC, parse_long
-from reput.streaming.doctor.prediction import (
-    HALF_TOPIC,
-    PredictedTimers,
-    PredictedTransactions,
-    StartSettings,
-    WaitingSettings,
-)
+from reput.streaming.doctor.prediction import PredictedTimers, PredictedTransactions
+from reput.streaming.doctor.start_settings import HALF_TOPIC, StartSettings, WaitingSettings
 
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 _ROCKSDB_HALF_TOPIC: Final = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"

@@ -25,6 +25,7 @@ from reput.sinks.files.store_path import BATCH_CONSUME_QUEUE
 from reput.sinks.formats.timer import TIMER_CHECKPOINT
 from reput.sinks.table.delta_table import is_table
 from reput.sinks.table.location import TableLocation, consumption_table_path
+from reput.source import releases
 from reput.source.errors import OptionError, SinkError, StoreError
 from reput.source.log.log_reader import Absence, LogReader
 from reput.source.log.store_layout import COMMIT_LOG
@@ -39,7 +40,7 @@ from reput.streaming.ask.store_relations import consume_queues
 from reput.streaming.config.broker import broker_version
 from reput.streaming.config.broker_conf import BrokerConf
 from reput.streaming.config.pipeline import PipelineConfig
-from reput.streaming.doctor.prediction import WaitingSettings
+from reput.streaming.doctor.start_settings import WaitingSettings
 from reput.streaming.doctor.waiting import TIMER_TOPIC, TimerCheckpoint, WaitingMessages
 from reput.streaming.query.store_lookup import StoreLookup
 from reput.streaming.sql.duckdb_query import duckdb_query
@@ -62,8 +63,6 @@ _COLUMNS: Final = ("file", "name", "value", "evidence", "now")
 _KINDS: Final = frozenset({NORMAL, RETRY, DLQ, TRACE})
 _LMQ_PREFIX: Final = "%LMQ%"
 _SYSTEM_GROUPS: Final = "CID_RMQ_SYS_"
-# Since this release topics and groups have attributes, and their files a state version.
-_ATTRIBUTES_SINCE: Final = (5, 0, 0)
 _READ_AND_WRITE: Final = 6
 _BATCH: Final = {"queue.type": "BatchCQ"}
 _CLOCK: Final = "dataVersion"
@@ -164,7 +163,8 @@ def text_of(document: Mapping[str, Any]) -> str:
 class _Resurrecting:
     def __init__(self, config: PipelineConfig, table: TableLocation | None) -> None:
         self._config, self._table = config, table
-        self._has_attributes = broker_version(config.broker.version, config.store) >= _ATTRIBUTES_SINCE
+        version = broker_version(config.broker.version, config.store)
+        self._has_attributes = releases.KEEPS_ATTRIBUTES.holds(version)
         self._lookup = StoreLookup(config)
         self._found = Resurrection()
         self._kept = {name: self._load(name) for name in FILES}

@@ -23,7 +23,7 @@ from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.streaming.config.pipeline import PipelineConfig, load_config
 from reput.streaming.doctor.doctor import examine
-from reput.streaming.doctor.prediction import RELEASES
+from reput.streaming.doctor.start_settings import RELEASES
 from reput.streaming.recover.recover import OutputRecovery
 from reput.streaming.tasks.tasks import SerialTasks
 from reput.streaming.verify.store_verification import StoreSection, StoreVerification

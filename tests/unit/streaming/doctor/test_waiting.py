@@ -15,7 +15,8 @@ from support.record_writer import Message, write_store
 from reput.source.log.mapped_file_queue import MappedFileQueue
 from reput.source.releases import Version
 from reput.streaming.config.pipeline import load_config
-from reput.streaming.doctor.prediction import PredictedTimers, PredictedTransactions, start_settings
+from reput.streaming.doctor.prediction import PredictedTimers, PredictedTransactions
+from reput.streaming.doctor.start_settings import start_settings
 from reput.streaming.doctor.waiting import WaitingMessages
 
 # When the broker of v5-recalled-timer stopped, and when the message that waits is due.

@@ -35,7 +35,7 @@ from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.doctor.predict import predict
-from reput.streaming.doctor.prediction import RELEASES, start_settings
+from reput.streaming.doctor.start_settings import RELEASES, start_settings
 from reput.streaming.output.hand_over import check_taken_over
 from reput.streaming.recover.recover import RecoveryReport, expire_output, recover_output
 from reput.streaming.tail.upkeep import CleanReport
