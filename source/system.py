@@ -28,6 +28,8 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
 from typing import Any, Final
 
 from reput.source.errors import EnvironmentSetupError
@@ -226,6 +228,28 @@ def load_without_threads() -> None:
     """
     for name, value in _WITHOUT_THREADS.items():
         os.environ.setdefault(name, value)
+
+
+class _WithoutPandas(MetaPathFinder):
+    def find_spec(self, fullname: str, *_: Any) -> ModuleSpec | None:
+        """Refuse pandas, and leave the rest to the others."""
+        if fullname == "pandas":
+            raise ModuleNotFoundError(fullname)
+        return None
+
+
+_WITHOUT_PANDAS: Final = _WithoutPandas()
+
+
+def hide_pandas() -> None:
+    """Let no library find pandas: pyarrow loads it for its first array of Python values, and that takes 0.2 s."""
+    sys.meta_path.insert(0, _WITHOUT_PANDAS)
+
+
+def show_pandas() -> None:
+    """End `hide_pandas`: pyspark demands pandas. Where pyarrow has looked for it before, it goes on without."""
+    with suppress(ValueError):
+        sys.meta_path.remove(_WITHOUT_PANDAS)
 
 
 def end_with_parent(number: signal.Signals = signal.SIGKILL) -> None:

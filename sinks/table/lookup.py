@@ -92,7 +92,7 @@ class Wanted:
         for compare, values in ((pc.equal, self.equal), (pc.greater_equal, self.least), (pc.less_equal, self.greatest)):
             for name, value in values.items():
                 here = np.zeros(rows.num_rows, np.bool_)
-                here[_true_rows(compare(rows[name], _scalar(value)))] = True
+                here[_true_rows(compare(rows[name], pa.scalar(value)))] = True
                 fits &= here
         return fits
 
@@ -100,22 +100,6 @@ class Wanted:
 def _is_between(bounds: tuple[Any, Any], least: Any, greatest: Any) -> bool:
     low, high = bounds
     return (low is None or greatest is None or low <= greatest) and (high is None or least is None or least <= high)
-
-
-# pyarrow loads pandas, a third of a second, for `pa.scalar`, `pa.array`, `to_numpy` and timestamps as Python's values.
-# A look-up does without: scalars and indices pass through buffers, and times are numbers.
-
-
-def _scalar(value: str | int) -> pa.Scalar:
-    if isinstance(value, str):
-        data = value.encode()
-        offsets = pa.py_buffer(np.array([0, len(data)], np.int32))
-        return pa.Array.from_buffers(pa.string(), 1, [None, offsets, pa.py_buffer(data)])[0]
-    return _indices(np.array([value], np.int64))[0]
-
-
-def _indices(numbers: Int64s) -> pa.Array:
-    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(np.ascontiguousarray(numbers))])
 
 
 def _true_rows(values: pa.Array | pa.ChunkedArray) -> Int64s:
@@ -136,8 +120,8 @@ def _has_element(lists: pa.ChunkedArray, element: str) -> npt.NDArray[np.bool_]:
     found = np.zeros(len(lists), np.bool_)
     begin = 0
     for chunk in lists.chunks:
-        elements = _true_rows(pc.equal(pc.list_flatten(chunk), _scalar(element)))
-        found[begin + np.from_dlpack(pc.list_parent_indices(chunk).take(_indices(elements)))] = True
+        elements = _true_rows(pc.equal(pc.list_flatten(chunk), pa.scalar(element)))
+        found[begin + np.from_dlpack(pc.list_parent_indices(chunk).take(pa.array(elements)))] = True
         begin += len(chunk)
     return found
 
@@ -164,7 +148,7 @@ class _Order:
         """Those of `numbers`, rows' numbers, that come first; `most` of them, ascending."""
         if len(numbers) <= most:
             return numbers
-        some = rows.select(self.columns).take(_indices(numbers))
+        some = rows.select(self.columns).take(pa.array(numbers))
         direction = "descending" if self.descending else "ascending"
         keys = [(name, direction) for name in self.columns]
         order = np.from_dlpack(pc.sort_indices(some, sort_keys=keys))  # nulls come last
@@ -333,7 +317,7 @@ def _rows_of(
     for (number, _), start, end in zip(groups, np.append(0, ends), ends, strict=False):
         here = found[(found >= start) & (found < end)] - start
         if len(here):
-            yield from _pythonic(parquet.read_row_group(number, here_names).take(_indices(here)))
+            yield from _pythonic(parquet.read_row_group(number, here_names).take(pa.array(here)))
 
 
 def _groups(metadata: pq.FileMetaData, wanted: Wanted) -> Iterator[tuple[int, int]]:

@@ -479,7 +479,7 @@ def _as_table(facts: Iterable[_Fact]) -> pa.Table:
         )
         for each in facts
     ]
-    if not rows:  # arrays of values would load pandas, which takes longer than all else
+    if not rows:
         return pa.Table.from_batches([], EVIDENCE_SCHEMA)
     columns = list(zip(*rows, strict=True))
     arrays = [

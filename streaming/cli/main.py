@@ -57,6 +57,7 @@ def main() -> None:
         interruption.listen()
         system.look_seldom()
         load_without_threads()
+        system.hide_pandas()
         hide_warnings()
         leave()
         for stream in (sys.stdout, sys.stderr):

@@ -29,6 +29,7 @@ from pyspark.sql import SparkSession
 from reput.sinks.table.location import S3Location, TableLocation
 from reput.sinks.table.storage import S3Place
 from reput.source.errors import EnvironmentSetupError, TransientError
+from reput.source.system import show_pandas
 from reput.streaming.process.environment import WARNINGS, clear_run_directory, run_directory, submit_gateway
 from reput.streaming.process.failures import first_line, is_passing, jvm_death
 from reput.streaming.process.interruption import before_interruption, beside_the_main_thread
@@ -114,6 +115,7 @@ def start_session(
     TransientError
         Spark did not start for a reason that may pass.
     """
+    show_pandas()
     java = check_java()
     choose_cache()
     is_submitted, is_local = submit_gateway() is not None, master.partition("[")[0] == "local"

@@ -42,7 +42,7 @@ def write_small_log(commit_log: Path, mapped_file_size: int, records: int = 1) -
 def compile_kernels(*, with_rows: bool = True) -> None:
     """Run the pipeline's kernels over one small record, with the types of real data.
 
-    Without the kernels that make Arrow rows (``message_rows``), pandas is not loaded.
+    Without the kernels that make Arrow rows (``message_rows``) it takes less time.
     """
     record = small_record()
     size = len(record)

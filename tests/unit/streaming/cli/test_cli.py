@@ -99,11 +99,13 @@ def test_sql_runs_where_its_settings_say(tmp_path: Path, monkeypatch: pytest.Mon
     assert started == [("local[*]", "2g"), ("local[3]", "2g"), ("local[*]", "3g")]
 
 
-def test_a_rebuild_does_not_wait_for_pandas(store: Path, tmp_path: Path) -> None:
-    """Pyarrow loads it to make an array of Python values: a fifth of the start-up of a command that has none."""
+@pytest.mark.parametrize("with_table", [False, True])
+def test_a_rebuild_does_not_wait_for_pandas(store: Path, tmp_path: Path, with_table: bool) -> None:
+    """Pyarrow loads it to make an array of Python values: a fifth of the start-up."""
     code = "import atexit, sys; from reput.streaming.cli.main import main\n"
     code += "atexit.register(lambda: print('pandas' in sys.modules)); main()"
     words = ["rebuild", "--store", str(store), "--output", str(tmp_path / "out"), "--master", "local[2]"]
+    words += ["--table", str(tmp_path / "table")] if with_table else []
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "False"
     assert list((tmp_path / "out" / "consumequeue").rglob("0*"))
