@@ -35,7 +35,7 @@ def resurrect(
     ] = "table",
     as_json: Annotated[bool, typer.Option("--json", help="Same as --format json; errors are JSON, too.")] = False,
 ) -> None:
-    """Make lost files of config/ again: topics, groups, and offsets.
+    """Make lost files of config/ again: topics, groups, offsets, timers.
 
     Shows each value that the present files do not have, and its evidence. Nothing is written into the store. Consumers
     may get messages again, but skip none.
