@@ -10,8 +10,12 @@ from broker.java_process import JavaProcess
 
 DEFAULT_WORK_DIR = Path(__file__).resolve().parents[2] / ".work" / "broker"
 
-# A process of a test lives for a minute: compiling its code well would take more time than it gives.
-SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+# A process of a test lives for a minute: compiling its code well, and verifying that of Maven Central's jars, would
+# take more time than it gives. The latter is a quarter of what a start costs.
+SHORT_LIVED = (
+    *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
+    *("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote"),
+)
 
 LOGBACK = """<configuration>
   <appender name="file" class="ch.qos.logback.core.FileAppender">
