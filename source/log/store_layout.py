@@ -53,13 +53,15 @@ _DLEDGER_DATA = "data"
 JAVA_BLANKS = "".join(map(chr, range(0x21)))
 
 
-def commit_log_paths(store: Path, broker: Mapping[str, str], directory: Path) -> tuple[Path, ...]:
-    """The directories of a plain commitlog, by the settings `broker` of the broker.conf in `directory`.
+def commit_log_paths(
+    store: Path, broker: Mapping[str, str], directory: Path, setting: str = "storePathCommitLog"
+) -> tuple[Path, ...]:
+    """The directories that `setting` names for a commitlog, by the settings `broker` of the broker.conf in `directory`.
 
     Those that are below the broker's root are taken below `store`.
     """
     root = broker.get("storePathRootDir", "").rstrip("/")
-    listed = [broker.get("storePathCommitLog", "")]
+    listed = [broker.get(setting, "")]
     if MULTI_PATH_SPLITTER in listed[0]:  # a broker has directories only to read beside several alone
         several = (listed[0], broker.get("readOnlyCommitLogStorePaths", ""))
         listed = [path for text in several for path in text.strip(JAVA_BLANKS).split(MULTI_PATH_SPLITTER)]
@@ -70,8 +72,12 @@ def commit_log_paths(store: Path, broker: Mapping[str, str], directory: Path) ->
     return tuple(dict.fromkeys(found)) or (store / COMMIT_LOG,)
 
 
-def with_dledger(plain: tuple[Path, ...], store: Path, broker: Mapping[str, str]) -> tuple[Path, ...]:
+def with_dledger(
+    plain: tuple[Path, ...], store: Path, broker: Mapping[str, str], own: tuple[Path, ...] = ()
+) -> tuple[Path, ...]:
     """The directories of a DLedger commitlog: its own, and before it those of `plain` that hold an older log.
+
+    Its `own` are ``data`` in `dledger_directory` unless they are elsewhere (``storePathDLedgerCommitLog``).
 
     Raises
     ------
@@ -80,8 +86,8 @@ def with_dledger(plain: tuple[Path, ...], store: Path, broker: Mapping[str, str]
     OptionError
         It has several, and `broker` does not name the one that is meant.
     """
-    own = dledger_directory(store, broker) / _DLEDGER_DATA
-    return (*(path for path in plain if _has_entries(path)), own)
+    own = own or (dledger_directory(store, broker) / _DLEDGER_DATA,)
+    return (*(path for path in plain if _has_entries(path)), *own)
 
 
 def dledger_directory(store: Path, broker: Mapping[str, str]) -> Path:

@@ -97,7 +97,12 @@ SWITCHES: Final = (
     "enableConsumeQueueExt",
     "enableCalcFilterBitMap",
 )
-PATHS: Final = ("storePathRootDir", "storePathCommitLog", "readOnlyCommitLogStorePaths", "dLegerSelfId")
+#: Where DLedger's log is, if not in the store; 4.9.3 does not have this one.
+DLEDGER_LOG: Final = "storePathDLedgerCommitLog"
+PATHS: Final = (
+    *("storePathRootDir", "storePathCommitLog", "readOnlyCommitLogStorePaths", "dLegerSelfId"),
+    DLEDGER_LOG,
+)
 TEXTS: Final = (
     *("brokerName", "messageDelayLevel", "storeType", "configManagerVersion", "combineCQLoadingCQTypes"),
     *PATHS,
@@ -138,7 +143,6 @@ _NOT_FOLLOWED: Final[tuple[tuple[str, Callable[[str], bool], str], ...]] = (
     ),
     ("transRocksDBEnable", _is_true, "the broker keeps transactions in RocksDB, too; only doctor reads these"),
     ("timerRocksDBEnable", _is_true, "the broker keeps timers in RocksDB, too; only doctor reads these"),
-    ("storePathDLedgerCommitLog", _is_given, "DLedger's log lies there, reput looks for dledger-SELFID in the store"),
     ("messageStorePlugIn", _is_given, "a plug-in writes what it likes"),
 )
 

@@ -14,9 +14,11 @@ from typing import Any
 
 from reput.sinks.formats.index_file import index_file_size
 from reput.sinks.table.retention import RowRetention
+from reput.source import releases
 from reput.source.errors import OptionError
 from reput.source.log.store_layout import (
     CONSUME_QUEUE,
+    JAVA_BLANKS,
     check_no_dledger,
     check_store,
     commit_log_paths,
@@ -28,7 +30,15 @@ from reput.source.log.store_layout import (
 from reput.source.options import INT_MAX, SourceOptions, filled, parse_given, parse_value, shown, values_of
 from reput.source.record.message_properties import parse_delay_levels
 from reput.streaming.config.broker import broker_version
-from reput.streaming.config.broker_conf import FILE_STORE, NO_CHANGES, NUMBERS, PATHS, SWITCHES, BrokerConf
+from reput.streaming.config.broker_conf import (
+    DLEDGER_LOG,
+    FILE_STORE,
+    NO_CHANGES,
+    NUMBERS,
+    PATHS,
+    SWITCHES,
+    BrokerConf,
+)
 from reput.streaming.config.config_file import Configuration
 from reput.streaming.config.made_for import check_stated, makes_all_of, recorded_in, warn_of_newer
 from reput.streaming.config.run_options import SparkOptions, SqlOptions, TailOptions
@@ -296,11 +306,14 @@ def _with_log(
 ) -> PipelineConfig:
     """Add the directories of the log; `is_stated` as in ``check_no_dledger``, which is not asked for what is tried."""
     texts = broker.texts(*PATHS)
-    commit_log = commit_log_paths(store, texts, broker.path.parent if broker.path else store)
+    beside = broker.path.parent if broker.path else store
+    commit_log = commit_log_paths(store, texts, beside)
     log_directories = commit_log
     if settings.source.enable_dledger_commit_log:
-        log_directories = (*commit_log, dledger_directory(store, texts))
-        commit_log = with_dledger(commit_log, store, texts)
+        is_elsewhere = broker.version > releases.FIRST and bool(texts.get(DLEDGER_LOG, "").strip(JAVA_BLANKS))
+        own = commit_log_paths(store, texts, beside, DLEDGER_LOG) if is_elsewhere else ()
+        log_directories = (*commit_log, *own, dledger_directory(store, texts))
+        commit_log = with_dledger(commit_log, store, texts, own)
     elif not is_tried:
         check_no_dledger(commit_log, store, is_stated=is_stated)
     groups = {name: getattr(settings, name) for name in GROUPS}

@@ -269,7 +269,8 @@ class Conversion:
         """How many records up to the one at `last` this node did not know to be committed, by DLedger's checkpoint."""
         file = queue.find(last)
         assert file is not None
-        path = Path(file.path).parent.with_name("checkpoint")
+        # DLedger's own directory is the last of them, wherever its log is.
+        path = self._config.log_directories[-1] / "checkpoint"
         found = _COMMITTED.search(path.read_text(errors="replace")) if path.is_file() else None
         if not file.frame or found is None:
             return 0
