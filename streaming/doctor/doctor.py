@@ -211,7 +211,7 @@ def as_table(examined: Examination) -> str:
             no_key = "misread" if found.misread_index else str(found.index_missing)
             numbers = found.lost.count, no_entry, no_key, len(found.removed), found.dispatched
             way_back = "yes" if found.leaves_a_way_back else "-"
-            rows.append((found.release, "yes", *map(str, numbers), way_back, f"{found.recovered_bytes} bytes"))
+            rows.append((found.release, "yes", *map(str, numbers), way_back, _recovery_reads(found)))
         else:
             rows.append((found.release, "no", *["-"] * (len(_COLUMNS) - 2)))
     widths = [max(len(row[number]) for row in rows) for number in range(len(_COLUMNS))]
@@ -301,6 +301,12 @@ def verdict(found: Prediction) -> str:
     return f"{found.release} starts, and {', '.join(losses) or nothing}"
 
 
+def _recovery_reads(found: Prediction) -> str:
+    """The bytes that recovery reads, and about how long it takes."""
+    seconds = found.recovery_seconds
+    return f"{found.recovered_bytes} bytes, {'under 1 s' if seconds < 1 else f'about {seconds:.0f} s'}"
+
+
 def _value(value: object) -> object:
     if isinstance(value, Path):
         return str(value)
@@ -313,6 +319,8 @@ def _fact_lines(prediction: Prediction) -> Iterator[str]:
     why = "there is an abort file" if prediction.recovery is Recovery.ABNORMAL else "there is no abort file"
     begins = f", from {prediction.recovers_from}" if prediction.recovers_from else ""
     yield f"  recovery  {prediction.recovery.value} ({why}){begins}"
+    if prediction.recovered_bytes:
+        yield f"  recovery  reads {_recovery_reads(prediction)} (an estimate)"
     for start, end in prediction.holes:
         yield f"  log       no segment holds offsets {start} to {end}, excluded"
     if prediction.last_is_missing:

@@ -191,8 +191,8 @@ class Prediction:
         Queues or index have records behind the last segment's end.
     renumbered
         Topics whose queues it does not look for, so that their messages get other queue offsets.
-    recovered_bytes
-        How many bytes of the log recovery reads.
+    recovered_bytes, recovery_seconds
+        How many bytes of the log recovery reads, and about how many seconds that takes (``predict.recovery_seconds``).
     index_missing
         How many records with keys stay out of the index: no file has them, and they are not dispatched again.
     misread_index
@@ -228,6 +228,7 @@ class Prediction:
     reach: int = 0
     removed_segments: tuple[str, ...] = ()
     recovered_bytes: int = 0
+    recovery_seconds: float = 0.0
     renumbered: tuple[str, ...] = ()
     timers: PredictedTimers | None = None
     transactions: PredictedTransactions | None = None

@@ -20,6 +20,10 @@ from support.store_compare import differing_bytes
 from support.store_damage import LIGHT, further_queues_home, write
 from typer.testing import Result
 
+from reput.streaming.doctor.doctor import Diagnosis, Examination, as_text
+from reput.streaming.doctor.predict import recovery_seconds
+from reput.streaming.doctor.prediction import Prediction, Recovery
+
 SEGMENT = "00000000000003145728"
 # Bytes of a record in the middle of that segment, its lengths among them.
 DAMAGED_AT, DAMAGED_BYTES = 300_010, 400
@@ -99,6 +103,19 @@ def test_the_page_shows_what_it_says(home: Path) -> None:
     shown = "4.9.3" + page.partition("```\n4.9.3")[2].partition("```")[0]
     damage_the_log(home)
     assert doctor(home).output.replace(str(home), "/data") == shown
+
+
+def test_how_long_recovery_takes(home: Path) -> None:
+    """By the bytes and records that it reads, and those of them that it dispatches."""
+    assert recovery_seconds(0, 0, 0) == 0.15
+    assert recovery_seconds(10**9, 0, 0) == 0.75
+    assert recovery_seconds(10**9, 10**6, 0) == 1.55
+    assert recovery_seconds(10**9, 10**6, 10**6) == 2.55
+    found = told(home, "5.5.0")
+    assert found["recovery_seconds"] == recovery_seconds(found["recovered_bytes"], 2784, found["dispatched"])
+    prediction = Prediction("5.5.0", Recovery.NORMAL, recovered_bytes=10**9, recovery_seconds=2.55)
+    examined = Examination((Diagnosis(prediction, ()),), (), (), "", None, None, is_tried=False)
+    assert "  recovery  reads 1000000000 bytes, about 3 s (an estimate)\n" in as_text(home / "store", examined) + "\n"
 
 
 def test_messages_that_no_recovery_keeps(home: Path) -> None:
