@@ -18,8 +18,9 @@ from reput.streaming.config.broker_conf import NUMBERS, PATHS, SWITCHES, TEXTS, 
 FILES = 3000
 JAVA_TIMEOUT_S = 120
 NAMES = (*NUMBERS, *SWITCHES, *TEXTS)
-# 4.9.3 does not know these; what they speak of is not in its stores.
+# 4.9.3 does not know these; what they speak of is not in its stores, or reput passes over it, too.
 SINCE_5 = {
+    "storePathDLedgerCommitLog",
     "storeType",
     "mapperFileSizeBatchConsumeQueue",
     "rocksdbCQDoubleWriteEnable",

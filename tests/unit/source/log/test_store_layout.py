@@ -65,6 +65,16 @@ def test_a_store_that_went_over_to_dledger(store: Path) -> None:
     assert paths_of(config_of(store, None, "enableDLegerCommitLog=true")) == ["dledger-n0/data"]
 
 
+@pytest.mark.parametrize(("version", "found"), [("4.9.3", "dledger-n0/data"), ("5.5.0", "entries")])
+def test_a_dledger_log_elsewhere(version: str, found: str, store: Path) -> None:
+    """``storePathDLedgerCommitLog`` names the directory of the segments; 4.9.3 does not have this setting."""
+    (store / "entries").mkdir()
+    conf = f"enableDLegerCommitLog=true\nstorePathDLedgerCommitLog={store}/entries"
+    config = config_of(store, conf, f"brokerVersion={version}")
+    assert paths_of(config) == [found]
+    assert config.log_directories[-1] == store / "dledger-n0"
+
+
 def test_several_dledger_directories(store: Path) -> None:
     """broker.conf says whose is meant; nobody guesses."""
     (store / "dledger-n1" / "data").mkdir(parents=True)
