@@ -796,8 +796,10 @@ def compare(cases: Sequence[Case], judge: Release, work: Path, plans: Sequence[s
     for each, found in zip(cases, happened, strict=True):
         problems = differences(each, found)
         wrong += bool(problems)
+        # Printed beside each other, not compared: other work on the machine decides, too.
+        seconds = f"{each.prediction.recovery_seconds} s estimated, {found.facts.get('load_seconds')} s taken"
         print(
-            f"{judge.version} {each.name}: {'; '.join(each.done)}: {verdict(each.prediction)}",
+            f"{judge.version} {each.name}: {'; '.join(each.done)}: {verdict(each.prediction)}; {seconds}",
             *problems,
             sep="\n    ",
         )

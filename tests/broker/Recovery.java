@@ -62,6 +62,7 @@ public final class Recovery {
         Dispatched dispatched = new Dispatched();
         store.getDispatcherList().addFirst(dispatched);
         boolean loaded = false;
+        long began = System.nanoTime();
         String error = "";
         try {
             loaded = store.load();
@@ -72,6 +73,7 @@ public final class Recovery {
             return Json.object("loaded", false, "started", false, "error", error, "files", files(config));
         }
         long recovered = dispatched.count;
+        double loadSeconds = (System.nanoTime() - began) / 1e9;
         Thread starter = new Thread(() -> {
             try {
                 store.start();
@@ -99,6 +101,7 @@ public final class Recovery {
             "loaded", true,
             "started", started,
             "error", String.valueOf(dispatched.failure),
+            "load_seconds", loadSeconds,
             "max_offset", store.getMaxPhyOffset(),
             "min_offset", store.getMinPhyOffset(),
             "dispatched_by_recovery", recovered,
