@@ -71,7 +71,7 @@ def main() -> None:
             found = decode_records(
                 data, 0, len(data), 0, PAGE, check_crc=number % 2 == 0, delays_ms=delays, frame=frame
             )
-            if number % 8 == 0:
+            if number % 8 == 0 and len(found.columns):  # without a record nothing of the buffer is read
                 records += message_batch(found.columns).num_rows
             decoded += 1
     print(decoded, records)
