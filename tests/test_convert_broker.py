@@ -16,6 +16,7 @@ import shutil
 import struct
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import javaproperties
@@ -217,6 +218,18 @@ def test_a_broker_without_dledger(
     unknown = max(1, MESSAGES // 4 // 3)
     check_alive(release(reads), new, unknown, tmp_path / "alive")
     proof("G13 DLedger stores that were converted", 1)
+
+
+@pytest.mark.slow
+def test_a_log_at_another_place(release: GetRelease, tmp_path: Path, proof: Proof) -> None:
+    """DLedger's segments are where ``storePathDLedgerCommitLog`` says, its checkpoint is in the store."""
+    entries = tmp_path / "entries"
+    kind = replace(kinds.DLEDGER, conf={**kinds.DLEDGER.conf, "storePathDLedgerCommitLog": str(entries)})
+    left = random_store(release("5.5.0"), 5, (kind,), MESSAGES, tmp_path / "old")
+    assert list(entries.iterdir())
+    new = NewStore(left.store, left.broker_conf, tmp_path / "new")
+    new.verify()
+    new.check_served(release("5.5.0"), tmp_path / "boot", proof)
 
 
 @pytest.mark.slow

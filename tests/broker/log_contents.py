@@ -91,7 +91,7 @@ def parse(offset: int, data: bytes) -> Record:
 def log_directory(store: Path, conf: Mapping[str, str]) -> Path:
     """Where the log's files are."""
     if conf.get("enableDLegerCommitLog") == "true":
-        return store / f"dledger-{conf['dLegerSelfId']}" / "data"
+        return Path(conf.get("storePathDLedgerCommitLog") or store / f"dledger-{conf['dLegerSelfId']}" / "data")
     return store / "commitlog"
 
 
