@@ -43,7 +43,7 @@ SETTINGS = {
     "maxIndexNum": "400",
 }
 DELAYS = np.empty(0, np.int64)
-RELEASES = ("5.0.0", "5.1.1", "5.2.0", "5.3.2", "5.4.0", "5.5.0", "5.5.1")
+RELEASES = ("5.0.0", "5.1.0", "5.1.1", "5.1.3", "5.2.0", "5.3.2", "5.4.0", "5.5.0", "5.5.1")
 
 
 def timer(key: str, out_ms: int, **more: str) -> Message:
