@@ -53,8 +53,9 @@ def resurrect(
         found = command.resurrected(settings.load(store, only_reads=True), table)
         if result is not None:
             command.write(found, result)
-    with standard_output() as out:
-        write_result(found.rows(), output_format, out)
+    if found.values or output_format != "table":
+        with standard_output() as out:
+            write_result(found.rows(), output_format, out)
     sys.stdout.flush()
     for remark in found.remarks:
         typer.echo(printable(f"reput: {remark}"), err=True)

@@ -273,6 +273,7 @@ def test_bad_places_and_names(lost: Callable[[str], Lost], tmp_path: Path) -> No
     told = run_reput(at)
     assert "topics.json" not in told.stdout
     assert "nothing is lost: the files of config/ have all that the store tells" in told.stderr
+    assert told.stdout == ""
     (store.config / "rdb").mkdir()
     (store.config / "rdb" / "CURRENT").write_bytes(b"MANIFEST-000001\n")
     assert "keeps its configuration in RocksDB" in run_reput(at, 2).output
