@@ -1,4 +1,4 @@
-"""The process and its machine: memory that is given back, limits (``ulimit``), a worker's libraries without threads.
+"""The process and its machine: memory that is given back, limits (``ulimit``), libraries without threads or pandas.
 
 Two things keep the memory of a command from growing: when Python looks for garbage, and what the system gets back.
 
@@ -230,26 +230,30 @@ def load_without_threads() -> None:
         os.environ.setdefault(name, value)
 
 
-class _WithoutPandas(MetaPathFinder):
+class _PandasHider(MetaPathFinder):
+    is_hidden = False
+
     def find_spec(self, fullname: str, *_: Any) -> ModuleSpec | None:
-        """Refuse pandas, and leave the rest to the others."""
-        if fullname == "pandas":
+        """Refuse pandas while it is hidden, and leave the rest to the others."""
+        if self.is_hidden and fullname == "pandas":
             raise ModuleNotFoundError(fullname)
         return None
 
 
-_WITHOUT_PANDAS: Final = _WithoutPandas()
+_pandas_hider = _PandasHider()
 
 
 def hide_pandas() -> None:
     """Let no library find pandas: pyarrow loads it for its first array of Python values, and that takes 0.2 s."""
-    sys.meta_path.insert(0, _WITHOUT_PANDAS)
+    _pandas_hider.is_hidden = True
+    if _pandas_hider not in sys.meta_path:
+        sys.meta_path.insert(0, _pandas_hider)
 
 
 def show_pandas() -> None:
     """End `hide_pandas`: pyspark demands pandas. Where pyarrow has looked for it before, it goes on without."""
-    with suppress(ValueError):
-        sys.meta_path.remove(_WITHOUT_PANDAS)
+    # The finder stays: another thread that imports meanwhile would pass over one that follows it in the list.
+    _pandas_hider.is_hidden = False
 
 
 def end_with_parent(number: signal.Signals = signal.SIGKILL) -> None:

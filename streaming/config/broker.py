@@ -281,7 +281,7 @@ class Sign(NamedTuple):
 #: How a store shows its version if that is not stated, that of the latest first.
 SIGNS: Final = (
     Sign(MORE_IN_ROCKSDB, V5, releases.KEEPS_MORE_IN_ROCKSDB.since, is_directory=True),
-    Sign("abort.bak", (5, 3, 3), (5, 0, 0), is_directory=False),
+    Sign("abort.bak", (5, 3, 3), releases.WRITES_INTO_ABORT.since, is_directory=False),
 )
 # What releases make of a record in different ways.
 _CHANGES = (

@@ -822,6 +822,7 @@ class _Start:
     def prediction(self) -> Prediction:
         """What is known so far."""
         recovery = Recovery.ABNORMAL if self.is_abnormal else Recovery.NORMAL
+        read = self._recovered_bytes()
         removed_queue_files = [path for queue in self.dispatcher.queues.values() for path in queue.removed]
         return Prediction(
             release=self.settings.release,
@@ -837,10 +838,8 @@ class _Start:
             dispatched=self.dispatcher.count,
             dispatches_from=self.dispatcher.first,
             replays_from=self.replays_from,
-            recovered_bytes=self._recovered_bytes(),
-            recovery_seconds=recovery_seconds(
-                self._recovered_bytes(), self.end.records if self.end else 0, self.end.dispatched if self.end else 0
-            ),
+            recovered_bytes=read,
+            recovery_seconds=recovery_seconds(read, self.end.records, self.end.dispatched) if self.end else 0.0,
             removed_queue_files=tuple(sorted(map(str, removed_queue_files))),
             removed_index_files=tuple(map(str, self.index.removed)),
             index_end=self.dispatcher.index_end,

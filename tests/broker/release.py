@@ -10,12 +10,8 @@ from broker.java_process import JavaProcess
 
 DEFAULT_WORK_DIR = Path(__file__).resolve().parents[2] / ".work" / "broker"
 
-# A process of a test lives for a minute: compiling its code well, and verifying that of Maven Central's jars, would
-# take more time than it gives.
-SHORT_LIVED = (
-    *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
-    *("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote"),
-)
+# A process of a test lives for a minute: compiling its code well would take more time than it gives.
+SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 LOGBACK = """<configuration>
   <appender name="file" class="ch.qos.logback.core.FileAppender">

@@ -111,6 +111,26 @@ def test_a_rebuild_does_not_wait_for_pandas(store: Path, tmp_path: Path, with_ta
     assert list((tmp_path / "out" / "consumequeue").rglob("0*"))
 
 
+def test_pandas_is_there_again_for_spark() -> None:
+    """What pyarrow made without it is whole, and an import that was refused is not remembered."""
+    code = """
+import importlib.util, sys
+from reput.source.system import hide_pandas, show_pandas
+hide_pandas()
+import pyarrow
+assert pyarrow.array(["a", None]).to_pylist() == ["a", None] and "pandas" not in sys.modules
+try:
+    import pandas
+    raise SystemExit("pandas was found")
+except ModuleNotFoundError:
+    show_pandas()
+import pandas
+hide_pandas(), show_pandas()
+assert pandas.Series([1]).sum() == 1 and len({id(each) for each in sys.meta_path}) == len(sys.meta_path)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 @pytest.mark.parametrize("is_awaited", [False, True])
 def test_the_process_ends_as_python_ends_it(is_awaited: bool) -> None:
     """What was registered for the end runs, a thread that Python waits for is waited for, and output is whole."""
