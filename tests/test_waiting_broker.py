@@ -271,3 +271,52 @@ def test_half_messages(release: Callable[[str], RocketMQ], proof: Proof, tmp_pat
                 broker.stop()
             assert len(halves(home) - before) == checked
     proof("G13 starts with half messages foretold", 2)
+
+
+ROCKSDB = {"transRocksDBEnable": "true", "transWriteOriginTransHalfEnable": "false"}
+KEPT: dict[str, Mapping[str, str]] = {"files": {}, "RocksDB": ROCKSDB}
+#: With what it is started again, and what of the store is lost before.
+TRIED: dict[str, tuple[Mapping[str, str], tuple[str, ...]]] = {
+    "files": ({}, ()),
+    "RocksDB": (ROCKSDB, ()),
+    "RocksDB without its database": (ROCKSDB, ("rocksdbstore",)),
+}
+
+
+@pytest.mark.parametrize("end", ["kill", "stop"])
+def test_half_messages_in_rocksdb(end: str, release: Callable[[str], RocketMQ], proof: Proof, tmp_path: Path) -> None:
+    """5.5.0 asks the producer of each open transaction where doctor says so, wherever they were kept before.
+
+    Transactions in RocksDB are not asked about by a broker without ``transRocksDBEnable``, nor after a clean stop by
+    one that has lost its database: its recovery dispatches nothing again.
+    """
+    rocketmq, workload = release("5.5.0"), {"topics": "Tx:2", "rollback": 0, "unknown": 0}
+    small = {"mappedFileSizeCommitLog": 1 << 20, "mappedFileSizeConsumeQueue": 20_000}
+    # The one message that makes the producer known is no longer open when its time is over.
+    often = {"transactionCheckInterval": 1000, "transactionTimeOut": 10_000}
+    wrong = []
+    with rocketmq.name_server(tmp_path / "namesrv") as name_server:
+        for kept, kept_by in KEPT.items():
+            first = tmp_path / kept
+            seldom = {**small, **kept_by, "transactionCheckInterval": 600_000}
+            with rocketmq.broker(first, name_server, seldom) as broker:
+                rocketmq.workload("transactions", name_server, topics="Tx:2", commit=5, rollback=3, unknown=2)
+                time.sleep(5)  # what ends transactions is written every three seconds
+                broker.kill() if end == "kill" else broker.stop()
+            for tried, (settings, lost) in TRIED.items():
+                home = copy(first, tmp_path / f"{kept}-{tried.replace(' ', '-')}")
+                remove(home / "store", *(name for name in lost if (home / "store" / name).exists()))
+                conf = home / "tried.conf"
+                conf.write_text("".join(f"{name}={value}\n" for name, value in {**small, **settings}.items()))
+                config = load_config(home / "store", broker_conf=conf, only_reads=True)
+                (diagnosis,) = examine(config, conf, [version_of("5.5.0") or FIRST]).diagnoses
+                told = diagnosis.prediction.transactions
+                assert told is not None
+                with rocketmq.broker(home, name_server, {**small, **settings, **often}) as broker:
+                    ran = rocketmq.workload("transactions", name_server, commit=1, waitSeconds=25, **workload)
+                    broker.kill()
+                print(f"{kept}, {end}, then {tried}: {told}, asked about {ran['checked']}")
+                if (told.open, told.checked_again, told.open - told.unchecked) != (2, 0, ran["checked"]):
+                    wrong.append((kept, tried, told, ran["checked"]))
+    assert wrong == []
+    proof("G13 starts with half messages foretold", len(KEPT) * len(TRIED))

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from reput.sinks.files.config_manager import is_rocksdb, open_rocksdb
 from reput.sinks.findings import Difference, Findings
@@ -52,12 +52,26 @@ def has_more_in_rocksdb(root: Path) -> bool:
     return has_data and is_rocksdb(directory)
 
 
-def transactions_to(root: Path) -> int:
-    """Where the last half message begins that the store's transactions in RocksDB have had; 0 for none."""
-    if not has_more_in_rocksdb(root):
-        return 0
-    with open_rocksdb(root / MORE_IN_ROCKSDB, _TRANSACTIONS) as database:
-        return _long(database.get_column_family(_TRANSACTIONS).get(_LAST_OFFSET) or b"")
+class KeptTransactions(NamedTuple):
+    """The half messages that a broker keeps in RocksDB (``transRocksDBEnable``), to ask their producers about them.
+
+    `last` is where the last one begins that it has put there, 0 for none; it puts none before that. `halves` are the
+    physical offsets of those that are there (``TransRocksDBRecord``).
+    """
+
+    last: int = 0
+    halves: frozenset[int] = frozenset()
+
+    @classmethod
+    def of(cls, root: Path) -> KeptTransactions:
+        """Those of a store; none without a database."""
+        if not has_more_in_rocksdb(root):
+            return cls()
+        with open_rocksdb(root / MORE_IN_ROCKSDB, _TRANSACTIONS) as database:
+            rows = dict(database.get_column_family(_TRANSACTIONS).items())
+        last = _long(rows.pop(_LAST_OFFSET, b""))
+        # The broker takes no key whose unique key has a separator in it.
+        return cls(last, frozenset(_long(key[:_LONG_BYTES]) for key in rows if key.count(_SPLIT, _LONG_BYTES) == 2))
 
 
 def keys_of(message: Message) -> Iterator[bytes]:

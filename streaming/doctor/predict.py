@@ -902,7 +902,7 @@ class _Start:
             timers=waits.predicted_timers(
                 self.store, self.settings, ends.get((TIMER_TOPIC, 0), 0), int(time.time() * 1000)
             ),
-            transactions=waits.transactions(self.settings),
+            transactions=waits.transactions(self.store, self.settings, found.dispatches_from),
             queues=tuple(states),
             damaged_ranges=kept.damaged_ranges,
             renumbered=tuple(sorted({each.topic for each in states if each.records} & self._unknown_batch_topics)),

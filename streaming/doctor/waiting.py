@@ -13,6 +13,7 @@ transactions names them (``TransactionalMessageServiceImpl#check``).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,7 @@ import numpy as np
 
 from reput.sinks.files.config_manager import is_rocksdb, open_rocksdb
 from reput.sinks.formats import timer
+from reput.sinks.index.rocksdb_index import KeptTransactions
 from reput.source import releases
 from reput.source.log.mapped_file_queue import MappedFile
 from reput.source.log.range_reader import DecodeOptions, scan_windows
@@ -106,17 +108,23 @@ class WaitingMessages:
         elif key is not None and origin.PROPERTY_TIMER_OUT_MS in properties:
             self.delivered.add(key)
 
-    def transactions(self, settings: StartSettings) -> PredictedTransactions | None:
-        """What the release does with half messages."""
+    def transactions(
+        self, store: Path, settings: StartSettings, dispatches_from: int | None
+    ) -> PredictedTransactions | None:
+        """What the release does with half messages, at a start that dispatches from an offset on, or nothing."""
         if not (self.halves or self.rocksdb_halves):
             return None
         looked_at = {offset for offset in self.halves if offset >= settings.waiting.checked_to}
         together = self.ended_together - self.ended
         checked_again = 0 if settings.does(releases.ENDS_TRANSACTIONS_TOGETHER) else len(looked_at & together)
-        in_rocksdb = len(self.rocksdb_halves - self.rocksdb_ended)
+        in_rocksdb, checked = self.rocksdb_halves - self.rocksdb_ended, 0
+        if in_rocksdb and settings.waiting.transactions_in_rocksdb:
+            kept = KeptTransactions.of(store)
+            put_from = math.inf if dispatches_from is None else max(dispatches_from, kept.last)
+            checked = sum(each in kept.halves or each >= put_from for each in in_rocksdb)
         return PredictedTransactions(
-            open=len(looked_at - self.ended - self.ended_together) + in_rocksdb,
-            unchecked=0 if settings.waiting.transactions_in_rocksdb else in_rocksdb,
+            open=len(looked_at - self.ended - self.ended_together) + len(in_rocksdb),
+            unchecked=len(in_rocksdb) - checked,
             checked_again=checked_again,
         )
 

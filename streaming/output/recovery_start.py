@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reput.sinks.files.durable_file import DurableFiles
-from reput.sinks.index.rocksdb_index import RocksDBIndex, transactions_to
+from reput.sinks.index.rocksdb_index import KeptTransactions, RocksDBIndex
 from reput.sinks.queue.batch_consume_queue import BATCH_KIND
 from reput.sinks.queue.broker_queue import BrokerBatchQueue, BrokerQueue, QueueFile
 from reput.sinks.queue.consume_queue import KIND, rounded_file_size
@@ -122,7 +122,7 @@ def _in_rocksdb_to(store: Path, broker: BrokerConf, version: Version) -> tuple[i
         with RocksDBIndex.open(store) as index:
             found.append(0 if index is None else index.last_offset)
     if broker.switch("transRocksDBEnable") and keeps_halves:
-        found.append(transactions_to(store))
+        found.append(KeptTransactions.of(store).last)
     return tuple(found)
 
 

@@ -17,6 +17,7 @@ import org.apache.rocketmq.common.message.MessageExt;
 /** The subcommand "transactions": half messages that are committed, rolled back or left open. */
 final class Transactions implements TransactionListener {
     private static final int SAMPLE_MAX = 20;
+    private static final int HEARTBEAT_MS = 2000;
 
     private final Cluster cluster;
     private final List<Arguments.Topic> topics;
@@ -45,6 +46,8 @@ final class Transactions implements TransactionListener {
         Collections.shuffle(plan, new Random(seed));
         producer = cluster.configureProducer(new TransactionMQProducer("reput-transactions"), arguments);
         producer.setTransactionListener(this);
+        // A broker asks a producer that it knows by a heartbeat; the first one comes after as long, and after a message.
+        producer.setHeartbeatBrokerInterval(HEARTBEAT_MS);
         arguments.refuseUnread();
         for (LocalTransactionState state : LocalTransactionState.values()) {
             counts.put(state, 0L);

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+import rocksdict
 from support.broker_stores import unpack
 from support.command_line import invoke
 from support.record_writer import Message, write_store
@@ -24,14 +25,17 @@ STOPPED_MS, DUE_MS = 1_795_744_460_000, 1_795_744_495_000
 ALL = {"rmq_sys_wheel_timer", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"}
 
 
-def waiting(home: Path, version: Version, changes: Mapping[str, str], now_ms: int) -> tuple[object, object]:
+def waiting(
+    home: Path, version: Version, changes: Mapping[str, str], now_ms: int, dispatches_from: int | None = 0
+) -> tuple[PredictedTimers | None, PredictedTransactions | None]:
     """What is predicted of timers and of transactions."""
     conf = home / "broker.conf"
     config = load_config(home / "store", broker_conf=conf, changes=changes, only_reads=True)
     settings = start_settings(config, conf, version)
     files = MappedFileQueue.load(config.commit_log).files
     found = WaitingMessages.of(files, files[-1].end, ALL)
-    return found.predicted_timers(config.store, settings, 5, now_ms), found.transactions(settings)
+    transactions = found.transactions(config.store, settings, dispatches_from)
+    return found.predicted_timers(config.store, settings, 5, now_ms), transactions
 
 
 @pytest.fixture
@@ -130,3 +134,22 @@ def test_half_messages(version: Version, conf: str, told: PredictedTransactions,
     )
     (tmp_path / "broker.conf").write_text(f"mappedFileSizeCommitLog=16384\n{conf}\n")
     assert waiting(tmp_path, version, {}, 0)[1] == told
+
+
+@pytest.mark.parametrize(("dispatches", "unchecked"), [(False, 2), (True, 1)])
+def test_half_messages_that_rocksdb_lacks(dispatches: bool, unchecked: int, tmp_path: Path) -> None:
+    """Of three, RocksDB has the second one. A start that dispatches puts the third one there, and not the first one."""
+    store = tmp_path / "store"
+    halves = [Message(topic="RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", properties={"UNIQ_KEY": f"r{n}"}) for n in range(3)]
+    last = write_store(store, halves, 16384)[1].physical_offset.to_bytes(8, "big")
+    (store / "broker.conf").unlink()
+    (tmp_path / "broker.conf").write_text("mappedFileSizeCommitLog=16384\ntransRocksDBEnable=true\n")
+    options = rocksdict.Options(raw_mode=True)
+    options.create_if_missing(True)
+    database = rocksdict.Rdict(str(store / "rocksdbstore"), options)
+    kept = database.create_column_family("trans", options)
+    kept[b"lastOffsetPy"], kept[last + b"@T@r1"] = last, bytes(8)
+    kept.close()
+    database.close()
+    told = waiting(tmp_path, (5, 5, 0), {}, 0, 0 if dispatches else None)[1]
+    assert told == PredictedTransactions(open=3, unchecked=unchecked)
