@@ -33,6 +33,8 @@ _CONSUMPTION: Final = "consumption"
 _CONSUMED: Final = "consumed"
 _EVIDENCE: Final = "evidence"
 _METAVARS: Final = {"text": "<text>", "integer": "<number>", "time": "<time>"}
+# Every question that takes a key takes a unique key as well; `reput query` tells them apart.
+_OTHER_NAMES: Final = {**OLD_NAMES, "--uniq-key": "--key"}
 _TIME_HELP: Final = " A time is 2026-01-31T12:00:00Z, milliseconds, or how long ago: 30m, 2h, 7d."
 
 
@@ -251,6 +253,6 @@ def _help(question: Question) -> str:
 
 
 for _question in questions().values():
-    ask.command(_question.name, help=_help(_question), short_help=_question.title, old_names=OLD_NAMES)(
+    ask.command(_question.name, help=_help(_question), short_help=_question.title, old_names=_OTHER_NAMES)(
         _command_of(_question)
     )

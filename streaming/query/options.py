@@ -85,6 +85,8 @@ _UNIQUE_KEY = re.compile(r"[0-9A-Fa-f]{32,64}")
 _UPPER_OF_GO = 20
 _KINDS = ("key", "uniq_key", "msg_id", "queue_offset", "time")
 _QUEUE = {"topic", "queue_id"}
+_LISTED = "'reput dump --topic TOPIC --since TIME --until TIME' lists all messages of a topic and time"
+_LISTED_IN_TABLE = "'reput sql' lists messages by anything else"
 # The options that each kind needs, in a store and in a table, and those that it also allows.
 _WANTED = {
     "key": {"topic"},
@@ -147,7 +149,10 @@ class QueryOptions:
         asked = [name for name in _KINDS if name in given]
         if len(asked) != 1:
             found = ", ".join(map(_flag, asked)) or "none"
-            raise OptionError(f"exactly one of {', '.join(map(_flag, _KINDS))} wanted, found {found}")
+            raise OptionError(
+                f"exactly one of {', '.join(map(_flag, _KINDS))} wanted, found {found}",
+                advice=None if asked else _LISTED_IN_TABLE if of_table else _LISTED,
+            )
         kind = asked[0]
         if missing := sorted((_WANTED_OF_TABLE if of_table else _WANTED)[kind] - given):
             raise OptionError(f"{_flag(kind)} needs {' and '.join(map(_flag, missing))}")

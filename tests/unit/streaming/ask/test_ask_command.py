@@ -52,6 +52,10 @@ def test_the_list() -> None:
     assert [line.split(maxsplit=1) for line in lines] == [[name, each.title] for name, each in questions().items()]
 
 
+def test_a_unique_key_may_have_the_name_that_query_gives_it(root: Path) -> None:
+    assert ask(root, "life", "--uniq-key", "k1") == ask(root, "life", "--key", "k1") != []
+
+
 @pytest.mark.parametrize("name", questions())
 def test_the_help_of_a_question(name: str) -> None:
     """Its own options, and whether one must be given."""

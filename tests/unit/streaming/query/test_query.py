@@ -204,6 +204,7 @@ def test_a_missing_message_is_one_line(store: Path) -> None:
     ("words", "message"),
     [
         ([], "exactly one of --key, --uniq-key, --msg-id, --queue-offset, --time wanted, found none"),
+        (["--topic", "T", "--since", "0"], "found none; 'reput dump --topic TOPIC --since TIME --until TIME' lists"),
         ([*KEY, "k", "--msg-id", "0" * 32], "found --key, --msg-id"),
         (["--key", "k"], "--key needs --topic"),
         (["--queue-offset", "1"], "--queue-offset needs --queue-id and --topic"),
