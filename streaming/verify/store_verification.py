@@ -124,6 +124,20 @@ class VerifySettings:
     rocksdb_index: IndexExtent | None = None
     root: Path | None = None
 
+    @property
+    def has_queue_files(self) -> bool:
+        """Whether the broker keeps files of queues."""
+        return self.task.needs is not None and self.task.needs.consume_queue
+
+    @property
+    def joint_needs(self) -> LogicNeeds | None:
+        """What one read gives to queue files, index and RocksDB; None without RocksDB, or if it has other entries."""
+        files = self.task.needs
+        if self.rocksdb is None or self.rocksdb_needs is None or files is None:
+            return None
+        joint = replace(self.rocksdb_needs, index=files.index, index_tags=files.index_tags)
+        return joint if not files.consume_queue or joint == replace(files, ext=True) else None
+
 
 @dataclass(frozen=True)
 class VerifiedRange:
@@ -176,10 +190,11 @@ def verify_range(settings: VerifySettings, span: OffsetRange) -> VerifiedRange:
 
 
 def _verify_range(settings: VerifySettings, span: OffsetRange) -> VerifiedRange:
-    read = settings.task.read(span)
+    joint = settings.joint_needs
+    read = (settings.task if joint is None else replace(settings.task, needs=joint)).read(span)
     entries = PieceEntries.read(piece["arrays"] for piece in read.pieces)
     findings = Findings()
-    compared_entries = compare_queues(settings.queues, entries, findings)
+    compared_entries = compare_queues(settings.queues, entries, findings) if settings.has_queue_files else []
     compared_keys = None
     if settings.index is not None:
         row, keys = replace(settings.index), entries.keys()  # headers as they are now
@@ -198,7 +213,7 @@ def _verify_range(settings: VerifySettings, span: OffsetRange) -> VerifiedRange:
         max(queued, default=None),
         findings,
         tuple((each.start, each.end) for each in read.damaged),
-        None if settings.rocksdb is None else _compare_rocksdb(settings, settings.rocksdb, span),
+        None if settings.rocksdb is None else _compare_rocksdb(settings, settings.rocksdb, span, entries),
         None if settings.rocksdb_index is None else _compare_index(settings, settings.rocksdb_index, span),
     )
 
@@ -212,9 +227,12 @@ def _compare_index(settings: VerifySettings, extent: IndexExtent, span: OffsetRa
         return index.compare(messages, extent.first)
 
 
-def _compare_rocksdb(settings: VerifySettings, database: Path, span: OffsetRange) -> rocksdb_check.ComparedRange:
-    task = replace(settings.task, needs=settings.rocksdb_needs, with_sums=False)
-    entries = PieceEntries.read(piece["arrays"] for piece in task.read(span).pieces)
+def _compare_rocksdb(
+    settings: VerifySettings, database: Path, span: OffsetRange, entries: PieceEntries
+) -> rocksdb_check.ComparedRange:
+    if settings.joint_needs is None:
+        task = replace(settings.task, needs=settings.rocksdb_needs, with_sums=False)
+        entries = PieceEntries.read(piece["arrays"] for piece in task.read(span).pieces)
     return rocksdb_check.compare_range(database, entries)
 
 
@@ -640,13 +658,13 @@ class StoreVerification:
         assert needs is not None
         if row is not None:
             items += [IndexItem(file) for file in range(len(row.names))]
-        if needs.consume_queue:
+        if self.settings.has_queue_files:
             self._check_kinds(needs.batch_topics, sections[0].findings)
             for key in dict.fromkeys([*tallies.queues, *self._on_disk()]):
                 tally = tallies.queues.get(key) or QueueTally(*key)
                 items.append(QueueItem(tally, made_early.get(key)))
         queues, index = sections
-        for kind in KINDS.values() if needs.consume_queue else ():
+        for kind in KINDS.values() if self.settings.has_queue_files else ():
             for path in kind.not_made(self.output):
                 queues.findings.note("queues_not_checked")
                 queues.findings.tell(f"{path} is not checked: reput makes no queue of this name")

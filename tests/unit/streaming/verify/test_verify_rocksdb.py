@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 from rocksdict import Options, Rdict
 from support.broker_stores import unpack
+from support.command_line import invoke
 from support.sink_runner import files_below
 
 from reput.source.errors import StoreError
+from reput.source.log.offset_range import OffsetRange
 from reput.streaming.config.pipeline import load_config
+from reput.streaming.effects.range_task import RangeEffects, RangeTask
 from reput.streaming.tasks.tasks import SerialTasks
 from reput.streaming.verify.store_verification import StoreSection, StoreVerification
 
@@ -71,6 +74,53 @@ def test_queues_in_files_and_in_rocksdb(tmp_path: Path) -> None:
     assert found(sections) == {}
     assert (sections["queues"].compared["entries"], sections["queues"].not_seen) == (300, "")
     assert sections["rocksdb"].compared == {"queues": 5, "entries": 600}
+
+
+@pytest.fixture
+def spans(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Gets the ends of each range of the log that is read for queues and index."""
+    read, found = RangeTask.read, list[tuple[int, int]]()
+
+    def noting(task: RangeTask, span: OffsetRange) -> RangeEffects:
+        found.append((span.start, span.end))
+        return read(task, span)
+
+    monkeypatch.setattr(RangeTask, "read", noting)
+    return found
+
+
+def test_the_log_is_read_once(home: Path, spans: list[tuple[int, int]]) -> None:
+    assert found(verify(home)) == {}
+    assert len(spans) == len(set(spans)) > 0
+
+
+def test_the_log_is_read_once_for_files_and_rocksdb(tmp_path: Path, spans: list[tuple[int, int]]) -> None:
+    """As long as both have the same entries; a difference in either is found."""
+    home = with_both(unpack("v5-plain", tmp_path))
+    sections = verify(home)
+    assert found(sections) == {}
+    assert sections["queues"].compared == sections["rocksdb"].compared
+    assert len(spans) == len(set(spans)) > 0
+    file = next((home / "store" / "consumequeue").glob("*/*/*"))
+    file.write_bytes(b"!" + file.read_bytes()[1:])
+    edit(home, lambda entries, _: entries.delete(next(iter(entries.keys()))))
+    assert found(verify(home)) == {"queues": {"entry_changed": 1}, "rocksdb": {"entry_missing": 1}}
+
+
+def test_light_queues_in_rocksdb_alone_are_read_for_it(tmp_path: Path, spans: list[tuple[int, int]]) -> None:
+    verify(unpack("v5-double-write-lite", tmp_path))
+    assert len(spans) == 2 * len(set(spans)) > 0
+
+
+def with_both(home: Path) -> Path:
+    """Put the queues of a store into RocksDB, and leave their files."""
+    queues, conf = home / "store" / "consumequeue", home / "broker.conf"
+    shutil.copytree(queues, home / "files")
+    of_store = ["--store", str(home / "store"), "--broker-conf", str(conf)]
+    assert invoke(["queues", "--to", "rocksdb", *of_store]).exit_code == 0
+    shutil.copytree(home / "files", queues, dirs_exist_ok=True)
+    conf.write_text(conf.read_text() + "rocksdbCQDoubleWriteEnable=true\n")
+    return home
 
 
 def test_a_difference_between_both(tmp_path: Path) -> None:
