@@ -17,61 +17,19 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any
 
-from reput.sinks.files.config_manager import is_rocksdb, open_rocksdb
 from reput.sinks.findings import Difference, Findings
-from reput.source.log.store_layout import MORE_IN_ROCKSDB
+from reput.sinks.message_rocksdb import LONG_BYTES, PLACES, SPLIT, bytes_of, long_of, of_store
 from reput.source.printable import printable
 from reput.source.record.message_decoder import Message
 from reput.source.record.message_format import is_indexed
 from reput.source.record.message_properties import split_keys
 
 _KEY, _TAG, _UNIQUE = "K", "T", "U"
-_SPLIT: Final = b"@"
-_LAST_OFFSET, _LAST_TIME = b"lastOffsetPy", b"lastStoreTimeStamp"
-_TRANSACTIONS = "trans"
-_LONG_BYTES = 8
 _HOUR_MS = 3_600_000
 # Fewer keys than this are asked for at once.
 _ASKED = 10_000
-
-
-def _long(data: bytes) -> int:
-    return int.from_bytes(data, "big", signed=True)
-
-
-def _bytes(number: int) -> bytes:
-    return number.to_bytes(_LONG_BYTES, "big", signed=True)
-
-
-def has_more_in_rocksdb(root: Path) -> bool:
-    """Whether a store's database for index, timers and transactions has data; brokers of 5.4.0 make it in any case."""
-    directory = root / MORE_IN_ROCKSDB
-    has_data = any(directory.glob("*.sst")) or any(path.stat().st_size for path in directory.glob("*.log"))
-    return has_data and is_rocksdb(directory)
-
-
-class KeptTransactions(NamedTuple):
-    """The half messages that a broker keeps in RocksDB (``transRocksDBEnable``), to ask their producers about them.
-
-    `last` is where the last one begins that it has put there, 0 for none; it puts none before that. `halves` are the
-    physical offsets of those that are there (``TransRocksDBRecord``).
-    """
-
-    last: int = 0
-    halves: frozenset[int] = frozenset()
-
-    @classmethod
-    def of(cls, root: Path) -> KeptTransactions:
-        """Those of a store; none without a database."""
-        if not has_more_in_rocksdb(root):
-            return cls()
-        with open_rocksdb(root / MORE_IN_ROCKSDB, _TRANSACTIONS) as database:
-            rows = dict(database.get_column_family(_TRANSACTIONS).items())
-        last = _long(rows.pop(_LAST_OFFSET, b""))
-        # The broker takes no key whose unique key has a separator in it.
-        return cls(last, frozenset(_long(key[:_LONG_BYTES]) for key in rows if key.count(_SPLIT, _LONG_BYTES) == 2))
 
 
 def keys_of(message: Message) -> Iterator[bytes]:
@@ -79,12 +37,12 @@ def keys_of(message: Message) -> Iterator[bytes]:
     unique, topic = message.uniq_key, message.topic
     if not topic or not unique or message.store_timestamp <= 0 or not is_indexed(message.sys_flag):
         return
-    hour = _bytes(message.store_timestamp // _HOUR_MS * _HOUR_MS)
+    hour = bytes_of(message.store_timestamp // _HOUR_MS * _HOUR_MS)
     named = [(_KEY, key) for key in dict.fromkeys(split_keys(message.keys or "")) if key]
     named += [(_TAG, message.tags)] if message.tags else []
     middles = [f"{topic}@{kind}@{key}@{unique}" for kind, key in named]
     for middle in (*middles, f"{topic}@{_UNIQUE}@{unique}"):
-        yield b"".join((hour, _SPLIT, middle.encode(), _SPLIT, _bytes(message.physical_offset)))
+        yield b"".join((hour, SPLIT, middle.encode(), SPLIT, bytes_of(message.physical_offset)))
 
 
 @dataclass(frozen=True)
@@ -104,14 +62,9 @@ class RocksDBIndex:
         StoreError
             The database cannot be read, here or later.
         """
-        directory = root / MORE_IN_ROCKSDB
-        if not has_more_in_rocksdb(root):
-            yield None
-            return
-        with open_rocksdb(directory) as database:
-            last = database.get(_LAST_OFFSET)
-            has_keys = last is not None or next(iter(database.items()), None) is not None
-            yield cls(database, _long(last or b"")) if has_keys else None
+        with of_store(root) as found:
+            has_keys = found is not None and next(iter(found.database.items()), None) is not None
+            yield cls(found.database, found.indexed_to) if found is not None and has_keys else None
 
     def query_offset(self, topic: str, key: str, max_num: int, begin: int, end: int) -> list[int]:
         """The physical offsets of records with a key or unique key, stored in `[begin, end]` (ms), newest first.
@@ -130,13 +83,13 @@ class RocksDBIndex:
         """Store time and physical offset of each entry with `middle` behind its hour, from the hour of `begin` on."""
         hour = max(0, begin // _HOUR_MS * _HOUR_MS)
         while True:
-            prefix, after = _bytes(hour) + middle, None
+            prefix, after = bytes_of(hour) + middle, None
             for key, value in self.database.items(from_key=prefix):
                 if not key.startswith(prefix):
-                    after = _long(key[:_LONG_BYTES])
+                    after = long_of(key[:LONG_BYTES])
                     break
-                yield _long(value), _long(key[-_LONG_BYTES:])
-            if after is None or key in (_LAST_OFFSET, _LAST_TIME):
+                yield long_of(value), long_of(key[-LONG_BYTES:])
+            if after is None or key in PLACES:
                 return
             # The key behind the prefix may be of the same hour; then this hour has no more.
             hour = max(hour + _HOUR_MS, after)
@@ -144,8 +97,8 @@ class RocksDBIndex:
     def entries(self) -> Iterator[tuple[bytes, int, int]]:
         """Key, store time and physical offset of each entry."""
         for key, value in self.database.items():
-            if key not in (_LAST_OFFSET, _LAST_TIME):
-                yield key, _long(value), _long(key[-_LONG_BYTES:])
+            if key not in PLACES:
+                yield key, long_of(value), long_of(key[-LONG_BYTES:])
 
     def compare(self, messages: Iterable[Message], first: int) -> ComparedIndex:
         """Compare the keys of a range's records with the entries; `first` is the first record that the index has."""
@@ -166,10 +119,10 @@ class RocksDBIndex:
                 found.findings.note("not_dispatched_yet")
                 continue
             found.keys += 1
-            if value is not None and _long(value) == message.store_timestamp:
+            if value is not None and long_of(value) == message.store_timestamp:
                 found.right += 1
                 continue
-            name = printable(key[_LONG_BYTES + 1 : -_LONG_BYTES - 1].decode("utf-8", "backslashreplace"))
+            name = printable(key[LONG_BYTES + 1 : -LONG_BYTES - 1].decode("utf-8", "backslashreplace"))
             kind, text = ("key_missing", "is missing") if value is None else ("key_differs", "has another store time")
             found.findings.differ(
                 Difference(

@@ -155,7 +155,7 @@ def dump(
         Path | None,
         typer.Option(
             help="Print this file instead: of the log, a queue, its ext or batch files, the index, or the checkpoint; "
-            "or the directory of a RocksDB database of queues."
+            "or the directory of a RocksDB database: of queues, or rocksdbstore."
         ),
     ] = None,
     file_kind: Annotated[

@@ -21,13 +21,11 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from reput.sinks.files.config_manager import is_rocksdb, open_rocksdb
 from reput.sinks.formats import timer
-from reput.sinks.index.rocksdb_index import KeptTransactions
+from reput.sinks.message_rocksdb import of_store
 from reput.source import releases
 from reput.source.log.mapped_file_queue import MappedFile
 from reput.source.log.range_reader import DecodeOptions, scan_windows
-from reput.source.log.store_layout import MORE_IN_ROCKSDB
 from reput.source.record import message_origin as origin
 from reput.source.record.damage import QUARANTINE
 from reput.source.record.message_decoder import Message
@@ -43,10 +41,8 @@ _WAITING_TOPICS = frozenset({TIMER_TOPIC, HALF_TOPIC, _ROCKSDB_HALF_TOPIC})
 _MARKS = (origin.PROPERTY_TIMER_OUT_MS.encode(), b"RMQ_SYS_TRANS_", b"RMQ_SYS_ROCKSDB_TRANS_")
 _TRANS_OFFSET = "TRANS_OFFSET"
 _OFFSET_SEPARATOR, _TOPIC_SEPARATOR = ",", "+"
-_TIMER_FAMILY, _TIMELINE, _SCANNED = "timer", b"timeline_checkpoint", b"sys_topic_scan_offset_checkpoint"
 # Without a checkpoint, a broker begins so long before now in RocksDB (``MessageRocksDBStorage#getCheckpointForTimer``).
 _TIMELINE_BEGINS_MS = 10_000
-_PLACE_BYTES = 8
 
 
 class _Timer(NamedTuple):
@@ -119,9 +115,11 @@ class WaitingMessages:
         checked_again = 0 if settings.does(releases.ENDS_TRANSACTIONS_TOGETHER) else len(looked_at & together)
         in_rocksdb, checked = self.rocksdb_halves - self.rocksdb_ended, 0
         if in_rocksdb and settings.waiting.transactions_in_rocksdb:
-            kept = KeptTransactions.of(store)
-            put_from = math.inf if dispatches_from is None else max(dispatches_from, kept.last)
-            checked = sum(each in kept.halves or each >= put_from for each in in_rocksdb)
+            with of_store(store) as kept:
+                there = set() if kept is None else {each.physical_offset for each in kept.halves()}
+                last = 0 if kept is None else kept.halves_to
+            put_from = math.inf if dispatches_from is None else max(dispatches_from, last)
+            checked = sum(each in there or each >= put_from for each in in_rocksdb)
         return PredictedTransactions(
             open=len(looked_at - self.ended - self.ended_together) + len(in_rocksdb),
             unchecked=len(in_rocksdb) - checked,
@@ -364,17 +362,14 @@ class _Timeline:
     @classmethod
     def of(cls, store: Path, now_ms: int) -> _Timeline:
         """That of a store at a time."""
-        found, directory = cls(), store / MORE_IN_ROCKSDB
-        if not is_rocksdb(directory):
-            return found
-        with open_rocksdb(directory, _TIMER_FAMILY) as database:
-            rows = dict(database.get_column_family(_TIMER_FAMILY).items())
-        begins_ms = int.from_bytes(rows.pop(_TIMELINE, b""), "big") or now_ms - _TIMELINE_BEGINS_MS
-        found.reads_from = int.from_bytes(rows.pop(_SCANNED, b""), "big")
-        for key, value in rows.items():
-            out_ms = int.from_bytes(key[:_PLACE_BYTES], "big")
-            if out_ms >= begins_ms:
-                found.messages.append((out_ms, int.from_bytes(value[-_PLACE_BYTES:], "big")))
+        found = cls()
+        with of_store(store) as kept:
+            if kept is None:
+                return found
+            begins_ms, found.reads_from = kept.timers_sent_to_ms or now_ms - _TIMELINE_BEGINS_MS, kept.timers_read_to
+            for each in kept.timers():
+                if each.time_ms is not None and each.physical_offset is not None and each.time_ms >= begins_ms:
+                    found.messages.append((each.time_ms, each.physical_offset))
         return found
 
 

@@ -19,6 +19,7 @@ from reput.streaming.dump.entry_files import (
     ExtFileDump,
     FileKind,
     IndexFileDump,
+    MessageRocksDBDump,
     QueueFileDump,
     RocksDBDump,
     Rows,
@@ -36,7 +37,7 @@ from reput.streaming.dump.log_dump import (
     Totals,
 )
 
-FileDump = QueueFileDump | ExtFileDump | IndexFileDump | CheckpointDump | RocksDBDump
+FileDump = QueueFileDump | ExtFileDump | IndexFileDump | CheckpointDump | RocksDBDump | MessageRocksDBDump
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,8 @@ def _check_options(kind: FileKind, request: DumpRequest) -> None:
         chosen = replace(chosen, topic=None, key=None)
     if kind is FileKind.ROCKSDB:
         chosen = replace(chosen, topic=None, queue_id=None)
+    if kind is FileKind.MESSAGE_ROCKSDB:
+        chosen = replace(chosen, topic=None, key=None)
     if chosen.is_of_records or request.shown != Shown():
         raise OptionError(
             f"a file of kind {kind.value} has no records: --topic, --queue-id, --key, --since, --until, --properties "
@@ -156,6 +159,8 @@ def _file_dump(file: DumpedFile, settings: Settings, request: DumpRequest, note:
         return IndexFileDump(file, index_options_of(settings.index, file.path, note), chosen)
     if file.kind is FileKind.ROCKSDB:
         return RocksDBDump(file, chosen, request.selection.topic, request.selection.queue_id)
+    if file.kind is FileKind.MESSAGE_ROCKSDB:
+        return MessageRocksDBDump(file, chosen, request.selection.topic, request.selection.key)
     return QueueFileDump(file, chosen)
 
 

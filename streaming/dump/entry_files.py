@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import Enum
-from itertools import groupby, pairwise
+from itertools import groupby, islice, pairwise
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
@@ -40,12 +40,13 @@ from reput.sinks.formats.consume_queue import (
 )
 from reput.sinks.formats.index_file import chain_entries
 from reput.sinks.index.index_reader import OpenIndexFile, entry_at, index_key_hash, open_index_file
+from reput.sinks.message_rocksdb import Entry, MessageRocksDB
 from reput.sinks.queue.queue_reader import Units, units_of_file
 from reput.sinks.queue.rocksdb_queue import QueueKey, RocksDBQueues
 from reput.sinks.store_checkpoint import CHECKPOINT_SIZE, StoreCheckpoint
 from reput.source.errors import OptionError, StoreError
 from reput.source.log.mapped_file_queue import HEAD_SIZE, MappedFile, is_begun, is_framed, open_for_reading
-from reput.source.log.store_layout import COMMIT_LOG, is_dledger_log, is_file_name
+from reput.source.log.store_layout import COMMIT_LOG, MORE_IN_ROCKSDB, is_dledger_log, is_file_name
 from reput.source.record.dledger_entry import ENTRY_HEADER_SIZE, ENTRY_POS_AT
 from reput.source.record.message_format import PHYSICAL_OFFSET_AT
 from reput.source.times import time_text
@@ -62,8 +63,11 @@ class FileKind(str, Enum):
     INDEX = INDEX
     CHECKPOINT = STORE_CHECKPOINT
     ROCKSDB = "rocksdb"
+    MESSAGE_ROCKSDB = MORE_IN_ROCKSDB
 
 
+# Entries of ``rocksdbstore/`` that are printed at once.
+_ROWS = 1000
 _KIND_NAMES = ", ".join(kind.value for kind in FileKind)
 _QUEUES = (FileKind.CONSUME_QUEUE, FileKind.CONSUME_QUEUE_EXT, FileKind.BATCH_CONSUME_QUEUE)
 
@@ -113,7 +117,9 @@ def recognise(path: Path, kind: FileKind | None = None) -> DumpedFile:
         raise OptionError(f"--file {path}: {error.strerror}") from error
     if is_rocksdb(path):
         size = sum(each.stat().st_size for each in path.iterdir() if each.is_file())
-        return DumpedFile(path, FileKind.ROCKSDB, size)
+        return DumpedFile(
+            path, kind or (FileKind(path.name) if path.name == MORE_IN_ROCKSDB else FileKind.ROCKSDB), size
+        )
     if not path.is_file():
         raise OptionError(f"--file {path}: not a regular file; --store reads the log of a whole store", file=path)
     kind = kind or _by_path(path, status.st_size) or _by_content(path)
@@ -228,6 +234,12 @@ class EntryRange:
         if self.key_hash is not None:
             chosen &= entries["key_hash"] == self.key_hash
         return chosen
+
+    def has(self, physical_offset: int | None) -> bool:
+        """Whether one entry is meant; without a record's offset, if all are."""
+        if physical_offset is None:
+            return self.begin is None and self.end is None
+        return (self.begin or 0) <= physical_offset and (self.end is None or physical_offset < self.end)
 
 
 @dataclass(frozen=True)
@@ -570,7 +582,11 @@ class RocksDBDump:
 
 
 def _name_of(queue: QueueKey) -> str:
-    return queue[0].decode("utf-8", "backslashreplace")
+    return _text(queue[0])
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "backslashreplace")
 
 
 def _rocksdb_rows(queue: QueueKey, numbers: list[int], units: Units) -> Rows:
@@ -588,6 +604,63 @@ def _rocksdb_rows(queue: QueueKey, numbers: list[int], units: Units) -> Rows:
         times,
     ]
     return Rows(ENTRY_VERDICT, columns, units.nbytes)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# ``rocksdbstore/``: the keys, timer messages and half messages that a broker of 5.4.0 or later keeps there.
+
+
+class MessageRocksDBDump:
+    """A directory like ``rocksdbstore/``; an entry's verdict is its kind.
+
+    `time` is a record's store time, or when a timer message is due.
+    """
+
+    names: Final = (
+        "verdict",
+        "physical_offset",
+        "time",
+        "timestamp",
+        "topic",
+        "key",
+        "uniq_key",
+        "msg_size",
+        "check_times",
+    )
+
+    def __init__(self, file: DumpedFile, chosen: EntryRange, topic: str | None, key: str | None) -> None:
+        self._file, self._chosen, self._topic, self._key = file, chosen, topic, key
+
+    def header(self) -> dict[str, Any]:
+        """How far keys, half messages and timer messages are: offsets of records, a time, an offset of a queue."""
+        with MessageRocksDB.open(self._file.path) as found:
+            sent_to = found.timers_sent_to_ms
+            return {
+                **file_fields(self._file),
+                "indexed_to": found.indexed_to,
+                "halves_to": found.halves_to,
+                "timers_sent_to": time_text(sent_to) if sent_to else None,
+                "timers_read_to": found.timers_read_to,
+            }
+
+    def parts(self) -> Parts:
+        """The entries, by kind."""
+        with MessageRocksDB.open(self._file.path) as found:
+            for kind, entries in groupby(filter(self._is_chosen, found.entries()), lambda each: each.kind.value):
+                while some := list(islice(entries, _ROWS)):
+                    columns = [list(column) for column in zip(*map(self._row, some), strict=True)]
+                    yield Rows(kind, columns, sum(each.size for each in some))
+
+    def _is_chosen(self, entry: Entry) -> bool:
+        topic, *keys = (None if each is None else _text(each) for each in (entry.topic, entry.key, entry.uniq_key))
+        is_named = self._topic in (None, topic) and self._key in (None, *keys)
+        return is_named and self._chosen.has(entry.physical_offset)
+
+    def _row(self, entry: Entry) -> list[Any]:
+        time_ms = entry.time_ms
+        texts = (None if each is None else _text(each) for each in (entry.topic, entry.key, entry.uniq_key))
+        times = (None, None) if time_ms is None else (time_text(time_ms), time_ms)
+        return [entry.kind.value, entry.physical_offset, *times, *texts, entry.msg_size, entry.check_times]
 
 
 # ----------------------------------------------------------------------------------------------------------------------

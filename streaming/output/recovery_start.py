@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reput.sinks.files.durable_file import DurableFiles
-from reput.sinks.index.rocksdb_index import KeptTransactions, RocksDBIndex
+from reput.sinks.message_rocksdb import of_store
 from reput.sinks.queue.batch_consume_queue import BATCH_KIND
 from reput.sinks.queue.broker_queue import BrokerBatchQueue, BrokerQueue, QueueFile
 from reput.sinks.queue.consume_queue import KIND, rounded_file_size
@@ -117,13 +117,12 @@ def _in_rocksdb_to(store: Path, broker: BrokerConf, version: Version) -> tuple[i
     keeps_halves = releases.KEEPS_QUEUED_OFFSET.holds(version) or not broker.switch(
         "transWriteOriginTransHalfEnable", default=True
     )
-    found = []
-    if broker.switch("indexRocksDBEnable"):
-        with RocksDBIndex.open(store) as index:
-            found.append(0 if index is None else index.last_offset)
-    if broker.switch("transRocksDBEnable") and keeps_halves:
-        found.append(KeptTransactions.of(store).last)
-    return tuple(found)
+    keeps = broker.switch("indexRocksDBEnable"), broker.switch("transRocksDBEnable") and keeps_halves
+    if not any(keeps):
+        return ()
+    with of_store(store) as found:
+        places = (0, 0) if found is None else (found.indexed_to, found.halves_to)
+    return tuple(place for place, kept in zip(places, keeps, strict=True) if kept)
 
 
 def _queued_to(root: Path, settings: QueueOptions) -> int:

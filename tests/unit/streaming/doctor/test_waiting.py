@@ -147,8 +147,9 @@ def test_half_messages_that_rocksdb_lacks(dispatches: bool, unchecked: int, tmp_
     options = rocksdict.Options(raw_mode=True)
     options.create_if_missing(True)
     database = rocksdict.Rdict(str(store / "rocksdbstore"), options)
-    kept = database.create_column_family("trans", options)
+    timers, kept = (database.create_column_family(name, options) for name in ("timer", "trans"))
     kept[b"lastOffsetPy"], kept[last + b"@T@r1"] = last, bytes(8)
+    timers.close()
     kept.close()
     database.close()
     told = waiting(tmp_path, (5, 5, 0), {}, 0, 0 if dispatches else None)[1]
