@@ -11,12 +11,16 @@ key, deliver what waits, and ask about the half messages, which a client commits
 from __future__ import annotations
 
 import json
+import random
 import re
 import shutil
 import struct
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 
 import javaproperties
@@ -24,9 +28,10 @@ import pytest
 from broker import kinds, remoting
 from broker.boot_check import boot_check
 from broker.java_process import free_port
+from broker.kinds import Client
 from broker.log_contents import Record, log_directory, read_records
-from broker.random_store import RandomStore, random_store
-from broker.rocketmq import RocketMQ
+from broker.random_store import RandomStore, random_conf, random_store
+from broker.rocketmq import Broker, NameServer, RocketMQ
 from broker.server import write_conf
 from support.broker_stores import unpack
 from support.command_line import invoke
@@ -38,6 +43,7 @@ pytestmark = pytest.mark.broker
 GetRelease = Callable[[str], RocketMQ]
 MESSAGES = 400
 TIMERS = 7
+OPEN, LONE = 5, 3
 LONG = kinds.Kind("delays", kinds.delay, {"messageDelayLevel": "1s 20s 1h"})
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 # A broker of 5.x that is stopped looks at half messages once more, and puts those back that it would ask about.
@@ -103,7 +109,9 @@ class NewStore:
             ]
         )
         assert done.exit_code == 0, done.output
-        self.messages = json.loads(done.stdout)["messages"]
+        result = json.loads(done.stdout)
+        self.messages, self.uncommitted = result["messages"], result["uncommitted"]
+        self.last_entry = result["last_term"], result["last_index"]
         assert files_below(old) == before
         self.home = home
         self.conf = {
@@ -269,6 +277,124 @@ def test_timers(release: GetRelease, tmp_path: Path, proof: Proof) -> None:
             plain.stop()
     assert sorted(delivered) == sorted(f"soon-{number}" for number in range(TIMERS))
     proof("G13 timers of a DLedger store that fired in a plain one", TIMERS)
+
+
+class Group:
+    """Three brokers of one DLedger group, below `work`."""
+
+    def __init__(self, rocketmq: RocketMQ, name_server: NameServer, work: Path) -> None:
+        pick = random.Random(6)
+        self.work, self._client = work, Client(rocketmq, name_server, work, "", pick)
+        peers = ";".join(f"n{number}-127.0.0.1:{free_port()}" for number in range(3))
+        conf = {
+            **random_conf(pick, (kinds.DLEDGER, LONG)),
+            "dLegerPeers": peers,
+            "transactionCheckInterval": 3_600_000,
+            # So late that some still wait when the last node has stopped.
+            "messageDelayLevel": "1s 45s 1h",
+        }
+        self.nodes = [
+            rocketmq.broker(work / name, name_server, {**conf, "dLegerSelfId": name}) for name in ("n0", "n1", "n2")
+        ]
+
+    def leader(self) -> Broker:
+        """The node that leads, as soon as there is one."""
+        until = time.monotonic() + 120
+        while True:
+            for node in self.nodes:
+                if node.running and remoting.is_master(self._client.name_server.port, node.address):
+                    return node
+            assert time.monotonic() < until, "no node leads"
+            time.sleep(0.5)
+
+    def send(self, name: str) -> None:
+        """Have the leader, once there is one, acknowledge messages of every kind; delayed ones come last."""
+        self.leader()
+        client = replace(self._client, name=name)
+        for kind, count in ((kinds.PLAIN, 200), (kinds.TRANSACTIONS, OPEN * 3), (LONG, 60)):
+            kind.send(client, count)
+
+    def wait_for_topic(self, topic: str) -> None:
+        """Wait until each node knows a topic: a follower asks for topics every ten seconds."""
+        until = time.monotonic() + 120
+        for path in [node.store / "config" / "topics.json" for node in self.nodes]:
+            while not path.exists() or f'"{topic}"' not in path.read_text():
+                assert time.monotonic() < until, f"{path} does not get {topic}"
+                time.sleep(0.5)
+
+    def acknowledged(self) -> set[tuple[str, int, int, str]]:
+        """Topic, queue, queue offset and unique key of what was acknowledged to plain producers."""
+        lines = [line for path in self.work.glob("*-send.jsonl") for line in path.read_text().splitlines()]
+        acks = map(json.loads, lines)
+        return {(ack["topic"], ack["queue_id"], ack["queue_offset"], ack["uniq_key"]) for ack in acks}
+
+
+def send_to_a_lone_leader(group: Group, leader: Broker, threads: ThreadPoolExecutor) -> None:
+    """Messages that no other node gets, and that the leader never acknowledges, before all are killed."""
+
+    def send(number: int) -> None:
+        with pytest.raises((ConnectionError, TimeoutError)):
+            remoting.send_message(leader.port, "Lone", 0, b"alone", UNIQ_KEY=f"lone-{number}")
+
+    for node in group.nodes:
+        if node is not leader:
+            node.kill()
+    list(threads.map(send, range(LONE)))
+    leader.kill()
+
+
+def check_node(new: NewStore, last: NewStore, lone: set[str]) -> None:
+    """A node has nothing that the `last` leader lacks, but after what it knew to be committed."""
+    here, there = (list(read_records(store.home / "store", store.conf)) for store in (new, last))
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(here, there, strict=False)))
+    assert {record.uniq_key for record in here} >= lone
+    assert lone.isdisjoint(record.uniq_key for record in there)
+    assert new.messages - new.uncommitted <= same
+    assert len(here) - same >= len(lone)
+    # The page's rule: less than the last leader's entries, exactly where messages are missing.
+    assert (new.last_entry == last.last_entry) == (here == there)
+
+
+@pytest.mark.parametrize("version", ["5.5.0"])
+@pytest.mark.slow
+def test_a_group_of_three(version: str, release: GetRelease, tmp_path: Path, proof: Proof) -> None:
+    """The leader is killed with messages that only it has; another one leads, and the first one follows it."""
+    rocketmq = release(version)
+    with ExitStack() as cleanup:
+        name_server = cleanup.enter_context(rocketmq.name_server(tmp_path / "namesrv"))
+        group = Group(rocketmq, name_server, tmp_path / "old")
+        for node in group.nodes:
+            cleanup.callback(node.kill)
+        threads = cleanup.enter_context(ThreadPoolExecutor(LONE))
+        list(threads.map(Broker.start, group.nodes))
+        first = group.leader()
+        group.send("first")
+        group.wait_for_topic("Latefirst")
+        send_to_a_lone_leader(group, first, threads)
+        list(threads.map(Broker.start, (node for node in group.nodes if node is not first)))
+        group.send("second")
+        shutil.copytree(first.store, tmp_path / "killed")
+        first.start()
+        group.send("third")
+        leader = group.leader()
+        for node in sorted(group.nodes, key=lambda node: node is leader):
+            node.stop()
+    stores = {node.home.name: node.store for node in group.nodes} | {"killed": tmp_path / "killed"}
+    confs = {node.home.name: node.home / "server.conf" for node in (*group.nodes, first)}
+    confs["killed"] = confs[first.home.name]
+    made = {name: NewStore(store, confs[name], tmp_path / "new" / name) for name, store in stores.items()}
+    last = max(made.values(), key=lambda new: new.last_entry)
+    assert made["killed"].last_entry[0] < last.last_entry[0]
+    for name, new in made.items():
+        check_node(new, last, {f"lone-{number}" for number in range(LONE if name == "killed" else 0)})
+    records = read_records(last.home / "store", last.conf)
+    held = {(record.topic, record.queue_id, record.queue_offset, record.uniq_key) for record in records}
+    assert len(acknowledged := group.acknowledged()) == 3 * 200
+    assert acknowledged <= held
+    last.verify()
+    last.check_served(release("5.5.0"), tmp_path / "boot", proof)
+    check_alive(release("5.5.0"), last, 3 * OPEN, tmp_path / "alive")
+    proof("G13 DLedger stores that were converted", len(made))
 
 
 def timed(new: NewStore) -> list[str | None]:

@@ -84,6 +84,9 @@ class Converted:
 
     `uncommitted` are messages at the old log's end of which this node did not know whether most of its group had them.
     `queues_left_out` are queues of the old store that name records after its log's begin that the log does not have.
+    `last_term` and `last_index` are those of the old log's last entry, None if its last record is not in an entry: of
+    the nodes of a group, the one with the highest term, and of these with the highest index, has every acknowledged
+    message (``DLedgerLeaderElector#handleVote``).
     """
 
     messages: int
@@ -92,6 +95,8 @@ class Converted:
     end: int
     uncommitted: int
     queues_left_out: int = 0
+    last_term: int | None = None
+    last_index: int | None = None
 
     def to_json(self) -> str:
         """The result as one JSON object."""
@@ -100,6 +105,11 @@ class Converted:
     def text(self, output: Path) -> str:
         """The result in words."""
         held = f"{counted(self.messages, 'message')}: {output} has them in a plain log [{self.begin}, {self.end})"
+        if self.last_term is not None:
+            held += (
+                f"\nthe last entry has term {self.last_term} and index {self.last_index}: if another node of the group "
+                "has a higher term, or the same term and a higher index, convert that node's store"
+            )
         return (
             f"{held}\nset enableDLegerCommitLog=false in broker.conf, and storePathRootDir and storePathCommitLog to "
             "the new store, before the broker starts"
@@ -111,6 +121,16 @@ def _uncommitted(count: int) -> str:
         f"this node did not know of the last {counted(count, 'message')} whether most of the group had them: "
         "convert the store of the node that led last"
     )
+
+
+def _last_entry(queue: MappedFileQueue, last: int) -> tuple[int, int] | tuple[None, None]:
+    """Term and index of the entry around the record at `last`; None, None if it is in a plain segment."""
+    file = queue.find(last)
+    assert file is not None
+    if not file.frame:
+        return None, None
+    head = read_head(file, 16, last - file.frame + ENTRY_INDEX_AT - file.file_from_offset)
+    return int.from_bytes(head[8:], "big"), int.from_bytes(head[:8], "big")
 
 
 class Conversion:
@@ -255,7 +275,9 @@ class Conversion:
         for offset, time_ns in moved.times():  # a broker removes segments by the time of their last write
             path = self._made.root.joinpath(*segment_path(offset - offset % queue.mapped_file_size))
             os.utime(path, ns=(time_ns, time_ns))
-        return Converted(messages, queue.min_offset, end, writer.end, self._count_uncommitted(queue, moved.last))
+        term, index = _last_entry(queue, moved.last)
+        uncommitted = self._count_uncommitted(index)
+        return Converted(messages, queue.min_offset, end, writer.end, uncommitted, last_term=term, last_index=index)
 
     def _copy_segment(self, file: MappedFile, end: int, writer: CommitLogWriter, moved: MovedRecords) -> None:
         options = DecodeOptions(check_crc=True)
@@ -265,17 +287,12 @@ class Conversion:
         self._made.sync()
         moved.finish(file, writer.end)
 
-    def _count_uncommitted(self, queue: MappedFileQueue, last: int) -> int:
-        """How many records up to the one at `last` this node did not know to be committed, by DLedger's checkpoint."""
-        file = queue.find(last)
-        assert file is not None
+    def _count_uncommitted(self, index: int | None) -> int:
+        """How many entries up to `index` this node did not know to be committed, by DLedger's checkpoint."""
         # DLedger's own directory is the last of them, wherever its log is.
         path = self._config.log_directories[-1] / "checkpoint"
         found = _COMMITTED.search(path.read_text(errors="replace")) if path.is_file() else None
-        if not file.frame or found is None:
-            return 0
-        index = int.from_bytes(read_head(file, 8, last - file.frame + ENTRY_INDEX_AT - file.file_from_offset), "big")
-        return max(0, index - int(found[1]))
+        return 0 if index is None or found is None else max(0, index - int(found[1]))
 
     def _copy_others(self, moved: MovedRecords) -> None:
         """Copy what a broker keeps beside its log, queues and index; timers name the records where they are now."""

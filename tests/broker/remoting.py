@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import struct
 from typing import Any
@@ -30,6 +31,12 @@ def knows_broker(name_server_port: int, broker_address: str) -> bool:
         return False
     # fastjson writes numbers as names of a map, which is not JSON: look for the address as text.
     return f'"{broker_address}"'.encode() in answer
+
+
+def is_master(name_server_port: int, broker_address: str) -> bool:
+    """Say whether the name server lists the broker as a master, which has the broker id 0."""
+    answer = _ask(name_server_port, GET_BROKER_CLUSTER_INFO)
+    return re.search(rb'[{,]"?0"?:"' + re.escape(broker_address.encode()) + b'"', answer) is not None
 
 
 def update_broker_config(port: int, name: str, value: object) -> None:

@@ -188,7 +188,9 @@ def test_uncommitted_entries(tmp_path: Path) -> None:
     records = old_store(tmp_path, 6)
     checkpoint = tmp_path / "old/dledger-n0/checkpoint"
     checkpoint.write_text(f"#\ncommittedIndex={len(records) - 4}\nendIndex={len(records) - 1}\n")
-    assert convert(tmp_path)["uncommitted"] == 3
+    result = convert(tmp_path)
+    assert (result["uncommitted"], result["last_index"]) == (3, len(records) - 1)
+    assert result["last_term"] == 0
 
 
 def refused(root: Path, *more: str, code: int) -> str:
