@@ -115,6 +115,7 @@ _NOT_NEEDED: Final = ("LOG", "LOCK")
 # A broker removes files that it has replaced; one that vanished is looked for again in the next list.
 _TRIES: Final = 5
 _PAUSE_S: Final = 0.1
+_NO_FAMILY: Final = "Column family not found:"
 
 
 def is_rocksdb(directory: Path) -> bool:
@@ -203,8 +204,16 @@ def open_rocksdb(directory: Path, *families: str) -> Iterator[Any]:
         except Exception as error:
             if type(error) is not Exception:  # the library has no class of its own for RocksDB's errors
                 raise
+            text = " ".join(str(error).split())[:300]
+            if _NO_FAMILY in text:
+                raise StoreError(
+                    f"{directory} is a RocksDB database of another kind: it has no column family"
+                    f"{text.rpartition(_NO_FAMILY)[2]}",
+                    advice="reput reads those of queues and index, and those of a broker's config/",
+                    file=directory,
+                ) from error
             raise StoreError(
-                f"cannot read the RocksDB database {directory}: {' '.join(str(error).split())[:300]}",
+                f"cannot read the RocksDB database {directory}: {text}",
                 advice="restore it from a copy, or start the broker, which recovers it, and stop it again",
                 file=directory,
             ) from error

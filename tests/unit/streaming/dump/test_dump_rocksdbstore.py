@@ -12,7 +12,7 @@ from support.broker_stores import unpack
 from unit.streaming.dump.dumps import file_dump
 
 from reput.sinks.index.rocksdb_index import keys_of
-from reput.source.errors import OptionError
+from reput.source.errors import OptionError, StoreError
 from reput.source.log.mapped_file_queue import MappedFileQueue
 from reput.source.log.range_reader import DecodeOptions, scan_windows
 from reput.streaming.dump.entry_files import FileKind
@@ -97,3 +97,10 @@ def test_timers_and_half_messages(waiting: Path) -> None:
     assert halves == [(1000, "U2", 3), (2000, "U3", 0)]
     assert len(dumped.of("BAD_ENTRY")) == 2
     assert file_dump(waiting, kind=FileKind.MESSAGE_ROCKSDB, begin=1500).counts == {"TIMER": 1, "HALF": 1}
+
+
+def test_a_database_of_another_kind(tmp_path: Path) -> None:
+    """It is no damaged one: nothing is advised that would change it."""
+    path = unpack("v5-config-v2-batchcq", tmp_path) / "store" / "config" / "rdb"
+    with pytest.raises(StoreError, match=r"is a RocksDB database of another kind: it has no column family offset;"):
+        file_dump(path)
