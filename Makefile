@@ -29,11 +29,14 @@ PYTHONS ?=
 # Arguments of `make canary`: packages, RocketMQ, --rocketmq VERSION, --no-tests; all and the newest without any.
 CANARY ?=
 
+# Arguments of `make readers`: beginnings of readers' names; all without any.
+READERS ?=
+
 # Where `make dist` puts what it builds.
 DIST ?= dist
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast break consumption lifeline pythons canary deploy-check install-check docs lint format clean bench bench-all bench-scale bench-latency bench-brokers soak soak-lag soak-metrics-cost dist
+.PHONY: help demo test test-fast break consumption lifeline pythons readers canary deploy-check install-check docs lint format clean bench bench-all bench-scale bench-latency bench-brokers soak soak-lag soak-metrics-cost dist
 
 ##@ Use
 demo: $(PREPARED)  ## tail a real broker's store, compare every file with the broker's, ask the table
@@ -57,6 +60,9 @@ lifeline: $(PREPARED)  ## two live brokers and their backups, all killed, then 5
 
 pythons: $(READY)  ## fast tests and main commands under Python 3.10 to 3.13: half an hour; PYTHONS="3.12 3.13"
 	$(IN_MEMORY) PYTHONPATH=tests $(BIN)/python tests/pythons.py $(PYTHONS)
+
+readers: $(PREPARED)  ## 19 readers of other projects read tables of ours, each value compared with the log: 20 minutes; READERS="Spark DuckDB"
+	PYTHONPATH=tests $(BIN)/python -m readers --work .work/readers $(READERS)
 
 canary: $(PREPARED)  ## newest releases, also above our pins, of Spark, Delta, Arrow, ... and RocketMQ: half an hour; CANARY="pyspark RocketMQ"
 	$(IN_MEMORY) PYTHONPATH=tests $(BIN)/python tests/canary.py $(CANARY)

@@ -41,6 +41,62 @@ SHAPES = {
     "inner batch": Message(sys_flag=0xC0, properties={"INNER_NUM": "11", "INNER_BASE": "4294967296", "TAGS": "T"}),
 }
 
+_RETRY, _HALF, _TIMER = "%RETRY%g", "RMQ_SYS_TRANS_HALF_TOPIC", "rmq_sys_wheel_timer"
+#: What a broker puts under topics of its own, and what only looks like it.
+ORIGINS = [
+    Message("T", properties={"RETRY_TOPIC": "no", "REAL_TOPIC": "no", "PGROUP": "p", "UNIQ_KEY": "U", "KEYS": "a b"}),
+    Message("SCHEDULE_TOPIC_XXXX", properties={"REAL_TOPIC": "T", "DELAY": "1", "KEYS": "a"}),
+    Message("SCHEDULE_TOPIC_XXXX", properties={"REAL_TOPIC": _RETRY, "RETRY_TOPIC": "S", "DELAY": "3"}),
+    Message("SCHEDULE_TOPIC_XXXX", properties={"REAL_TOPIC": _RETRY, "DELAY": "0"}),
+    Message("SCHEDULE_TOPIC_XXXX", properties={"TAGS": "x"}),
+    Message("SCHEDULE_TOPIC_XXXX", properties={"REAL_TOPIC": "T", "DELAY": "1"}, store_timestamp=2**62),
+    Message("rmq_sys_wheel_timer", properties={"REAL_TOPIC": "T", "TIMER_OUT_MS": "1700000012345"}),
+    Message("rmq_sys_wheel_timer", properties={"REAL_TOPIC": _RETRY, "TIMER_OUT_MS": "+\u0661", "RETRY_TOPIC": "S"}),
+    Message("rmq_sys_wheel_timer", properties={"REAL_TOPIC": "T", "TIMER_OUT_MS": "9223372036854775808"}),
+    Message("rmq_sys_wheel_timer"),
+    *(
+        Message(_TIMER, properties={"REAL_TOPIC": "T", "TIMER_OUT_MS": out, **asked}, store_timestamp=stored)
+        for stored in (1_700_000_000_000, 2**62)
+        for out in ("1700000012000", str(2**63 - 1), str(-(2**63)), "0")
+        for asked in (
+            {"TIMER_DELIVER_MS": "1700000013000"},
+            {"TIMER_DELIVER_MS": "1700000012345", "TIMER_DELAY_SEC": "x"},
+            {"TIMER_DELIVER_MS": "1", "TIMER_DELAY_MS": "12500", "TIMER_ROLL_TIMES": "1"},
+            {"TIMER_DELAY_MS": "7", "TIMER_DELAY_SEC": "12"},
+            {"TIMER_DELAY_SEC": str(2**62)},
+            {"TIMER_DEL_UNIQKEY": "U", "UNIQ_KEY": "U", "PGROUP": "p", "BORN_TIMESTAMP": "1"},
+        )
+    ),
+    Message("T", properties={"PGROUP": "T", "__BORNHOST": "h"}),
+    Message("T", properties={"PGROUP": "T", "BORN_TIMESTAMP": "1"}),
+    Message("T", properties={"PGROUP": "T"}),
+    Message("T", properties={"PGROUP": "p", "__BORNHOST": "h"}),
+    Message(_TIMER, properties={"PGROUP": "T", "REAL_TOPIC": "T", "TIMER_DEL_UNIQKEY": "", "BORN_TIMESTAMP": "1"}),
+    Message(_RETRY, properties={"PGROUP": "S", "RETRY_TOPIC": "S", "__BORNHOST": "h"}),
+    Message("%DLQ%g", properties={"__BORNHOST": "h", "PGROUP": "T"}),
+    Message("RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", properties={"REAL_TOPIC": "T", "PGROUP": "p", "UNIQ_KEY": "U"}),
+    Message(
+        "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
+        properties={"__transactionId__": "I", "UNIQ_KEY": "V", "TRANS_OFFSET": "3", "REAL_TOPIC": "T"},
+    ),
+    Message(_HALF, properties={"REAL_TOPIC": "T", "PGROUP": "p", "UNIQ_KEY": "U"}),
+    Message(_HALF, properties={"REAL_TOPIC": "T", "__transactionId__": "I", "UNIQ_KEY": "U"}),
+    Message(_HALF, properties={"__transactionId__": "I"}),
+    Message("RMQ_SYS_TRANS_OP_HALF_TOPIC", properties={"TAGS": "d"}),
+    Message("TRANS_CHECK_MAX_TIME_TOPIC", properties={"REAL_TOPIC": "T", "UNIQ_KEY": "V"}),
+    Message("T", properties={"UNIQ_KEY": "U"}, sys_flag=8, prepared_transaction_offset=7),
+    Message(_RETRY, properties={"RETRY_TOPIC": "S", "ORIGIN_MESSAGE_ID": "M", "DLQ_ORIGIN_MESSAGE_ID": "N"}),
+    Message(_RETRY, properties={"RETRY_TOPIC": "%RETRY%g+S", "DLQ_ORIGIN_TOPIC": "R"}),
+    Message("%RETRY%g+S", properties={"DLQ_ORIGIN_MESSAGE_ID": "N"}),
+    Message("%RETRY%", properties={"TAGS": "x"}),
+    Message("%DLQ%g", properties={"DLQ_ORIGIN_TOPIC": "S", "RETRY_TOPIC": "SCHEDULE_TOPIC_XXXX"}),
+    Message("%DLQ%g", properties={"RETRY_TOPIC": "S", "DLQ_ORIGIN_TOPIC": "R"}),
+    Message("%DLQ%g"),
+    Message("RMQ_SYS_TRACE_TOPIC", properties={"KEYS": "U"}),
+    Message("c_REPLY_TOPIC", properties={"__BORNHOST": "10.0.0.1:80"}),
+    Message("rmq_sys_REVIVE_LOG_c"),
+]
+
 #: A record that ends in its own checksum (5.2.0 and later).
 WITH_PROPERTY_CRC = Message(properties={"KEYS": "k1 k2", "TAGS": "TagA"}, append_property_crc=True)
 

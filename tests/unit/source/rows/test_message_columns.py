@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import random
 from collections.abc import Iterable
 from dataclasses import replace
@@ -15,78 +14,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.decoders import DELAYS_MS
-from support.logs import SHAPES, load_log, log_bytes, varied_messages
+from support.logs import ORIGINS, SHAPES, load_log, log_bytes, varied_messages
+from support.message_row import TYPES, YEAR_1, YEAR_10000, micros, row_of
 from support.record_writer import Message, encode
 
 from reput.source.errors import CorruptRecordError
 from reput.source.kernels.batch_decoder import RecordColumns, decode_records
 from reput.source.log.offset_range import OffsetRange
 from reput.source.options import SourceOptions
-from reput.source.record import message_origin as origin
-from reput.source.record.message_decoder import Message as Decoded
 from reput.source.record.message_properties import parse_int, split_keys
 from reput.source.rows.message_rows import message_batch, read_messages
 from reput.source.rows.message_schema import MESSAGE_SCHEMA, message_schema
-
-TYPES = {0x0: "none", 0x4: "prepared", 0x8: "commit", 0xC: "rollback"}
-YEAR_1, YEAR_10000 = -62_135_596_800_000, 253_402_300_800_000
-
-
-RETRY, HALF, TIMER = "%RETRY%g", "RMQ_SYS_TRANS_HALF_TOPIC", "rmq_sys_wheel_timer"
-# What a broker puts under topics of its own, and what only looks like it.
-ORIGINS = [
-    Message("T", properties={"RETRY_TOPIC": "no", "REAL_TOPIC": "no", "PGROUP": "p", "UNIQ_KEY": "U", "KEYS": "a b"}),
-    Message("SCHEDULE_TOPIC_XXXX", properties={"REAL_TOPIC": "T", "DELAY": "1", "KEYS": "a"}),
-    Message("SCHEDULE_TOPIC_XXXX", properties={"REAL_TOPIC": RETRY, "RETRY_TOPIC": "S", "DELAY": "3"}),
-    Message("SCHEDULE_TOPIC_XXXX", properties={"REAL_TOPIC": RETRY, "DELAY": "0"}),
-    Message("SCHEDULE_TOPIC_XXXX", properties={"TAGS": "x"}),
-    Message("SCHEDULE_TOPIC_XXXX", properties={"REAL_TOPIC": "T", "DELAY": "1"}, store_timestamp=2**62),
-    Message("rmq_sys_wheel_timer", properties={"REAL_TOPIC": "T", "TIMER_OUT_MS": "1700000012345"}),
-    Message("rmq_sys_wheel_timer", properties={"REAL_TOPIC": RETRY, "TIMER_OUT_MS": "+\u0661", "RETRY_TOPIC": "S"}),
-    Message("rmq_sys_wheel_timer", properties={"REAL_TOPIC": "T", "TIMER_OUT_MS": "9223372036854775808"}),
-    Message("rmq_sys_wheel_timer"),
-    *(
-        Message(TIMER, properties={"REAL_TOPIC": "T", "TIMER_OUT_MS": out, **asked}, store_timestamp=stored)
-        for stored in (1_700_000_000_000, 2**62)
-        for out in ("1700000012000", str(2**63 - 1), str(-(2**63)), "0")
-        for asked in (
-            {"TIMER_DELIVER_MS": "1700000013000"},
-            {"TIMER_DELIVER_MS": "1700000012345", "TIMER_DELAY_SEC": "x"},
-            {"TIMER_DELIVER_MS": "1", "TIMER_DELAY_MS": "12500", "TIMER_ROLL_TIMES": "1"},
-            {"TIMER_DELAY_MS": "7", "TIMER_DELAY_SEC": "12"},
-            {"TIMER_DELAY_SEC": str(2**62)},
-            {"TIMER_DEL_UNIQKEY": "U", "UNIQ_KEY": "U", "PGROUP": "p", "BORN_TIMESTAMP": "1"},
-        )
-    ),
-    Message("T", properties={"PGROUP": "T", "__BORNHOST": "h"}),
-    Message("T", properties={"PGROUP": "T", "BORN_TIMESTAMP": "1"}),
-    Message("T", properties={"PGROUP": "T"}),
-    Message("T", properties={"PGROUP": "p", "__BORNHOST": "h"}),
-    Message(TIMER, properties={"PGROUP": "T", "REAL_TOPIC": "T", "TIMER_DEL_UNIQKEY": "", "BORN_TIMESTAMP": "1"}),
-    Message(RETRY, properties={"PGROUP": "S", "RETRY_TOPIC": "S", "__BORNHOST": "h"}),
-    Message("%DLQ%g", properties={"__BORNHOST": "h", "PGROUP": "T"}),
-    Message("RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", properties={"REAL_TOPIC": "T", "PGROUP": "p", "UNIQ_KEY": "U"}),
-    Message(
-        "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
-        properties={"__transactionId__": "I", "UNIQ_KEY": "V", "TRANS_OFFSET": "3", "REAL_TOPIC": "T"},
-    ),
-    Message(HALF, properties={"REAL_TOPIC": "T", "PGROUP": "p", "UNIQ_KEY": "U"}),
-    Message(HALF, properties={"REAL_TOPIC": "T", "__transactionId__": "I", "UNIQ_KEY": "U"}),
-    Message(HALF, properties={"__transactionId__": "I"}),
-    Message("RMQ_SYS_TRANS_OP_HALF_TOPIC", properties={"TAGS": "d"}),
-    Message("TRANS_CHECK_MAX_TIME_TOPIC", properties={"REAL_TOPIC": "T", "UNIQ_KEY": "V"}),
-    Message("T", properties={"UNIQ_KEY": "U"}, sys_flag=8, prepared_transaction_offset=7),
-    Message(RETRY, properties={"RETRY_TOPIC": "S", "ORIGIN_MESSAGE_ID": "M", "DLQ_ORIGIN_MESSAGE_ID": "N"}),
-    Message(RETRY, properties={"RETRY_TOPIC": "%RETRY%g+S", "DLQ_ORIGIN_TOPIC": "R"}),
-    Message("%RETRY%g+S", properties={"DLQ_ORIGIN_MESSAGE_ID": "N"}),
-    Message("%RETRY%", properties={"TAGS": "x"}),
-    Message("%DLQ%g", properties={"DLQ_ORIGIN_TOPIC": "S", "RETRY_TOPIC": "SCHEDULE_TOPIC_XXXX"}),
-    Message("%DLQ%g", properties={"RETRY_TOPIC": "S", "DLQ_ORIGIN_TOPIC": "R"}),
-    Message("%DLQ%g"),
-    Message("RMQ_SYS_TRACE_TOPIC", properties={"KEYS": "U"}),
-    Message("c_REPLY_TOPIC", properties={"__BORNHOST": "10.0.0.1:80"}),
-    Message("rmq_sys_REVIVE_LOG_c"),
-]
 
 
 def columns_of(messages: Iterable[Message], offset: int = 0, data: bytes | None = None) -> RecordColumns:
@@ -98,68 +36,6 @@ def columns_of(messages: Iterable[Message], offset: int = 0, data: bytes | None 
     )
     assert decoded.stop_at == len(log)
     return decoded.columns
-
-
-def host_text(host: tuple[bytes, int]) -> str:
-    address = ipaddress.ip_address(host[0])
-    return f"[{address}]:{host[1]}" if address.version == 6 else f"{address}:{host[1]}"
-
-
-def micros(milliseconds: int) -> int | None:
-    return 1000 * milliseconds if YEAR_1 <= milliseconds < YEAR_10000 else None
-
-
-def row_of(message: Decoded) -> dict[str, Any]:
-    """The row that a message must make; times as microseconds."""
-    properties = message.properties
-    packed, port = message.store_host
-    port_and_offset = port.to_bytes(4, "big", signed=True) + message.physical_offset.to_bytes(8, "big", signed=True)
-    return {
-        "topic": message.topic,
-        "queue_id": message.queue_id,
-        "queue_offset": message.queue_offset,
-        "physical_offset": message.physical_offset,
-        "msg_size": message.msg_size,
-        "store_time": micros(message.store_timestamp),
-        "born_time": micros(message.born_timestamp),
-        "born_host": host_text(message.born_host),
-        "store_host": host_text(message.store_host),
-        "tags": message.tags,
-        "tags_code": message.tags_code,
-        "keys": split_keys(message.keys or ""),
-        "uniq_key": message.uniq_key,
-        "msg_id": (packed + port_and_offset).hex().upper(),
-        "body_size": len(message.body),
-        "body_crc": message.body_crc,
-        "flag": message.flag,
-        "sys_flag": message.sys_flag,
-        "transaction_type": TYPES[message.sys_flag & 0xC],
-        "reconsume_times": message.reconsume_times,
-        "prepared_transaction_offset": message.prepared_transaction_offset,
-        "delay_level": parse_int(properties.get("DELAY", "")),
-        "real_topic": properties.get("REAL_TOPIC"),
-        "real_queue_id": parse_int(properties.get("REAL_QID", "")),
-        "properties": sorted(properties.items()),
-        **origins_of(message),
-    }
-
-
-def origins_of(message: Decoded) -> dict[str, Any]:
-    """The columns that follow from others, by the rules for one message."""
-    topic, properties = message.topic, message.properties
-    level = parse_int(properties.get("DELAY", ""))
-    deliver_ms = origin.deliver_ms(topic, properties, message.tags_code, level, message.store_timestamp)
-    return {
-        "kind": origin.kind(topic, properties),
-        "consumer_group": origin.consumer_group(topic, properties),
-        "origin_topic": origin.origin_topic(topic, properties),
-        "origin_msg_id": origin.origin_msg_id(properties),
-        "deliver_time": None if deliver_ms is None else micros(deliver_ms),
-        "producer_group": origin.producer_group(topic, properties),
-        "client_host": properties.get("__BORNHOST"),
-        "transaction_id": origin.transaction_id(topic, properties, has_type=message.sys_flag & 0xC != 0),
-        "first_key": (split_keys(message.keys or "") or [None])[0],
-    }
 
 
 def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
@@ -202,7 +78,19 @@ def test_rows_of_brokers_own_topics() -> None:
 
 
 WORDS = st.sampled_from(
-    ["T", "S", RETRY, "%RETRY%g+S", "%DLQ%g", "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer", HALF, "17", "x", "2"]
+    [
+        "T",
+        "S",
+        "%RETRY%g",
+        "%RETRY%g+S",
+        "%DLQ%g",
+        "SCHEDULE_TOPIC_XXXX",
+        "rmq_sys_wheel_timer",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "17",
+        "x",
+        "2",
+    ]
 )
 NAMES = ["REAL_TOPIC", "RETRY_TOPIC", "DLQ_ORIGIN_TOPIC", "DELAY", "TIMER_OUT_MS", "ORIGIN_MESSAGE_ID", "KEYS"]
 NAMES += ["DLQ_ORIGIN_MESSAGE_ID", "PGROUP", "UNIQ_KEY", "__transactionId__", "__BORNHOST"]

@@ -11,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from support.logs import varied_messages
+from support.message_row import row_of
 from support.paths import TESTS
 from support.record_writer import Message
 from unit.sinks.table.test_message_file import MALFORMED
-from unit.source.rows.test_message_columns import columns_of, row_of, rows_of
+from unit.source.rows.test_message_columns import columns_of, rows_of
 
 from reput.source.rows.column_builders import Properties, RepeatedTexts, Texts
 from reput.source.rows.message_rows import ENCODED_SCHEMA, MessageRows

@@ -13,11 +13,10 @@ from typing import Any
 
 import pytest
 from support.command_line import invoke
-from support.logs import SHAPES, put_bytes
+from support.logs import ORIGINS, SHAPES, put_bytes
 from support.model import Settings, consume_queue_files, index_file_contents
 from support.record_writer import Message, StoredRecord, write_store
 from typer.testing import Result
-from unit.source.rows.test_message_columns import ORIGINS
 
 from reput.source.errors import OptionError
 from reput.source.log.log_reader import MessageLookup
