@@ -287,28 +287,36 @@ def attempt(reader: Reader, tables: Sequence[Table], work: Path) -> tuple[str, s
         return "not installed", f"not installed: {error}"
     by_path = {str(path): table for table in tables for path in ([table.path] if reader.reads == LOG else table.files)}
     comparison = Comparison(by_path)
-    errors = work / "errors.txt"
-    with errors.open("w", encoding="utf-8") as stderr:
-        running = subprocess.Popen(
-            [*command, *by_path], cwd=home, stdout=subprocess.PIPE, stderr=stderr, encoding="utf-8"
-        )
+    failure = run([*command, *by_path], home, comparison, work / "errors.txt")
+    rows = f"{comparison.rows:7,} rows "
+    if failure is not None:
+        known = bool(reader.refuses) and failure.startswith(reader.refuses)
+        return ("refuses" if known else "differs"), f"{rows} does not read it: {failure}"
+    comparison.finish()
+    for found in comparison.differences[:5]:
+        print(f"    {found}")
+    if comparison.differences:
+        return "differs", f"{rows} differences: {len(comparison.differences)}"
+    return "equal", f"{rows} equal"
+
+
+def run(command: Sequence[str], home: Path, comparison: Comparison, errors: Path) -> str | None:
+    """Compare what a command prints; the end of its standard error, which `errors` keeps, if it fails."""
+    with (
+        errors.open("w", encoding="utf-8") as stderr,
+        subprocess.Popen(command, cwd=home, stdout=subprocess.PIPE, stderr=stderr, encoding="utf-8") as running,
+    ):
+        assert running.stdout is not None
         limit = Timer(SECONDS_MAX, running.kill)
         limit.start()
-        with running:
-            assert running.stdout is not None
+        try:
             comparison.feed(running.stdout)
-        limit.cancel()
-    if running.returncode:
-        error = last_line(errors.read_text(encoding="utf-8", errors="replace"))
-        known = bool(reader.refuses) and error.startswith(reader.refuses)
-        return ("refuses" if known else "differs"), f"{comparison.rows:7,} rows  does not read it: {error}"
-    comparison.finish()
-    for difference_ in comparison.differences[:5]:
-        print(f"    {difference_}")
-    found = len(comparison.differences)
-    return (
-        "differs" if found else "equal"
-    ), f"{comparison.rows:7,} rows  {f'differences: {found}' if found else 'equal'}"
+        except (ValueError, KeyError) as error:
+            running.kill()
+            return f"what it prints is not a row: {error}"
+        finally:
+            limit.cancel()
+    return last_line(errors.read_text(encoding="utf-8", errors="replace")) if running.returncode else None
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -327,8 +335,8 @@ def main(words: Sequence[str] | None = None) -> int:
         tables.append(table)
     outcomes = []
     for reader in wanted:
-        outcome, words_ = attempt(reader, tables, work)
-        print(f"{reader.name:38} {reader.version:9} {reader.reads:14} {words_}", flush=True)
+        outcome, told = attempt(reader, tables, work)
+        print(f"{reader.name:38} {reader.version:9} {reader.reads:14} {told}", flush=True)
         outcomes.append(outcome)
     print(", ".join(f"{outcomes.count(each)} {each}" for each in OUTCOMES))
     return 1 if {"differs", "not installed"} & set(outcomes) else 0

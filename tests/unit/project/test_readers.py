@@ -85,6 +85,13 @@ def test_a_reader_that_fails_differs_unless_it_is_known_to(tmp_path: Path) -> No
     assert (outcome, words) == ("refuses", "      0 rows  does not read it: KeyError: 'no_such_reader'")
 
 
+def test_a_reader_that_prints_no_rows_differs(tmp_path: Path) -> None:
+    recipe = replace(JAVA, tool="echo", source="reader.mjs", steps=(), command=("echo", "no JSON"))
+    outcome, words = attempt(replace(OWN_PYARROW, recipe=recipe), [table_of(tmp_path / "t")], tmp_path)
+    assert outcome == "differs"
+    assert "what it prints is not a row" in words
+
+
 def test_a_reader_without_its_tool_is_not_tried(tmp_path: Path) -> None:
     recipe = replace(JAVA, tool="no-such-tool")
     outcome, words = attempt(replace(OWN_PYARROW, recipe=recipe), [], tmp_path)
