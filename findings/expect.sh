@@ -1,5 +1,5 @@
 # For the scripts beside it: a temporary folder that goes at the end, and the comparison with what was seen.
-# Needs what each script says; nothing is installed outside the folder but the caches of pip, npm, Maven and Ivy.
+# Needs what each script says; nothing is installed outside the folder but the caches of pip, npm, Maven, Ivy and Go.
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
