@@ -166,7 +166,9 @@ SYSTEM_TOPICS_STAY_ALONE = Rule(
     (5, 2, 0), "messages of rmq_sys_ topics go to no further queue", "MultiDispatchUtils#isNeedHandleMultiDispatch"
 )
 KEEPS_QUEUES_IN_ROCKSDB = Rule(
-    (5, 2, 0), "queues may be in RocksDB (storeType=defaultRocksDB)", "DefaultMessageStore#createConsumeQueueStore"
+    (5, 2, 0),
+    "queues may be in RocksDB (storeType=defaultRocksDB); abnormal recovery then begins where they end, too",
+    "DefaultMessageStore#createConsumeQueueStore, CommitLog#isMappedFileMatchedRecover",
 )
 KEEPS_TIMERS = Rule(
     (5, 0, 0),
@@ -198,6 +200,16 @@ KEEPS_LIGHT_QUEUES_IN_ROCKSDB = Rule(
     (5, 3, 2),
     "queues in RocksDB have further queues of a message, too (enableLmq); before, none",
     "queue.RocksDBConsumeQueueStore#dispatchLMQ",
+)
+CUTS_ALL_QUEUES_IN_ROCKSDB = Rule(
+    (5, 3, 2),
+    "queues in RocksDB that reach past the log's end are cut; before, only those of the topics in config/",
+    "queue.RocksDBConsumeQueueOffsetTable#truncateDirty",
+)
+KEEPS_ROCKSDB_APART = Rule(
+    (5, 5, 0),
+    "queues in RocksDB may have a folder of their own (useSeparateStorePathForRocksdbCQ)",
+    "queue.RocksDBConsumeQueueStore",
 )
 DOUBLE_WRITES_LITE_ALONE = Rule(
     (5, 5, 1),

@@ -33,7 +33,15 @@ from support.broker_stores import unpack
 from support.command_line import invoke
 from support.proof_counts import Proof
 from support.sink_runner import dispatch_store
-from support.store_damage import FURTHER, LIGHT, UNIT_BYTES, damage, further_queues_home, write
+from support.store_damage import (
+    FURTHER,
+    LIGHT,
+    OF_LOG_AND_INDEX,
+    UNIT_BYTES,
+    damage,
+    further_queues_home,
+    write,
+)
 from support.store_kinds import KINDS as STORE_KINDS
 from support.store_kinds import OF_BOTH_RELEASES, before_upgrade, copy
 from test_served_broker import Plan
@@ -42,6 +50,7 @@ from reput.sinks.formats.consume_queue import BATCH_ENTRY, is_pre_blank
 from reput.sinks.formats.consume_queue import ENTRY as CQ_ENTRY
 from reput.sinks.formats.index_file import ENTRY
 from reput.sinks.index.index_reader import entry_at
+from reput.sinks.queue.rocksdb_queue import RocksDBQueues, RocksDBQueueWriter
 from reput.source.errors import OptionError
 from reput.source.kernels import record_kernels as rk
 from reput.source.log.mapped_file_queue import MappedFile, MappedFileQueue
@@ -450,6 +459,7 @@ OF_BATCH: tuple[dict[str, str], ...] = (
     *CHANGES[4:],
 )
 ROCKSDB_STORES = ("v5-rocksdb",)
+IN_ROCKSDB = ("v5-rocksdb", "v4-tx-delay-retry", "v4-lmq", "v4-expired")
 # Of these changes, the messages and keys are asked for.
 ASKED = {"maxHashSlotNum", "maxIndexNum", "messageIndexEnable"}
 CHANGED_STORES = (*STORES, "v4-killed-rebuilt")
@@ -660,6 +670,103 @@ def test_damaged_and_switched(version: str, homes: Homes, judge: GetStore, proof
             wrong[each.name] = problems
     print(f"{version}: predicted {len(cases)}, wrong {len(wrong)}", *wrong.items(), sep="\n    ")
     assert len(cases) > 25
+    assert not wrong
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["5.2.0", "5.3.2", "5.4.0", "5.5.0", "5.5.1"])
+@pytest.mark.parametrize("first", [8000, 8020])
+def test_queues_in_rocksdb(
+    version: str, first: int, homes: Homes, judge: GetStore, proof: Proof, tmp_path: Path
+) -> None:
+    """Stores with queues in RocksDB alone, damaged, and in a second turn as starts of the release have left them."""
+    whole = functools.cache(lambda name: home_in_rocksdb(homes(name), tmp_path / name))
+    left: list[Path] = []
+    for turn, numbers in enumerate((range(first, first + 10), range(first + 10, first + 20))):
+        cases = []
+        for seed in numbers:
+            choose = random.Random(seed)
+            name = choose.choice(IN_ROCKSDB)
+            home = copy(left[seed % len(left)] if turn else whole(name), tmp_path / str(seed))
+            done = damage_in_rocksdb(home / "store", choose)
+            try:
+                cases.append(changed_case(home, f"{seed} {name}: {'; '.join(done)}", version, {}))
+            except OptionError as refused:
+                print(f"{version} {seed} {name}: {'; '.join(done)}: {refused}")
+        proof("G13 starts with queues in RocksDB foretold", len(cases))
+        compare_in_rocksdb(cases, judge(version), tmp_path / f"java {turn}")
+        left = [each.home for each in cases if each.prediction.starts]
+        assert len(cases) > len(numbers) / 2
+
+
+def home_in_rocksdb(stored: Path, home: Path) -> Path:
+    """A copy of a home whose queues are in RocksDB alone; `home` is made."""
+    copy(stored, home)
+    conf = home / "broker.conf"
+    if "defaultRocksDB" not in conf.read_text():
+        words = ["--to", "rocksdb", "--store", str(home / "store"), "--broker-conf", str(conf)]
+        (home / "store" / "abort").unlink(missing_ok=True)
+        done = invoke(["queues", *words, "-o", "brokerVersion=5.5.0", "-o", "messageIndexEnable=false"])
+        assert done.exit_code == 0, done.output
+        conf.write_text(f"{conf.read_text()}storeType=defaultRocksDB\n")
+    return home
+
+
+def damage_in_rocksdb(store: Path, choose: random.Random) -> list[str]:
+    """Damage log and index, and leave the database, remove it or let it end sooner; returns what was done."""
+    folder, segments = store / "consumequeue", sorted((store / "commitlog").iterdir())
+    end = choose.randrange(int(segments[0].name), int(segments[-1].name) + segments[-1].stat().st_size)
+    what = choose.choice(["the whole database", "no database", f"a database up to {end}"])
+    if what.startswith("a "):
+        before = folder.rename(store / "before")
+        folder.mkdir()
+        writer = RocksDBQueueWriter(folder)
+        with RocksDBQueues.open(before) as queues:
+            for queue in queues.last:
+                for numbers, units in queues.entries(queue):
+                    kept = units["physical_offset"] + units["msg_size"] <= end
+                    writer.put(queue, numbers[kept], units[kept])
+            writer.finish(min(end, queues.dispatched_to))
+        writer.close()
+        shutil.rmtree(before)
+    elif what.startswith("no "):
+        shutil.rmtree(folder)
+    elif choose.random() < 0.7:
+        # The log ends at a message of the database, unless recovery begins behind it.
+        with RocksDBQueues.open(folder) as queues:
+            found = np.concatenate(
+                [units["physical_offset"] for queue in queues.last for _, units in queues.entries(queue)]
+            )
+        at = choose.choice(found[found >= int(segments[-1].name) - segments[-1].stat().st_size].tolist() or [end])
+        what += f", zeros at {at}"
+        for segment in segments:
+            if int(segment.name) <= at < int(segment.name) + segment.stat().st_size:
+                write(segment, at - int(segment.name), bytes(8))
+    return [what, *damage(store, choose, OF_LOG_AND_INDEX)]
+
+
+def compare_in_rocksdb(cases: Sequence[Case], judge: Release, work: Path) -> None:
+    """Start all stores and compare, the next queue offset of each queue, too, and how many messages it serves."""
+    plans = ["".join(f"queue\t{each.topic}\t{each.queue_id}\n" for each in one.prediction.queues) for one in cases]
+    stores = [(each.store, settings_of(each)) for each in cases]
+    happened = start_stores(judge, stores, work, start_ms=20_000, plans=plans)
+    wrong = 0
+    for each, found in zip(cases, happened, strict=True):
+        predicted, problems = each.prediction, differences(each, found, has_files=False)
+        if predicted.starts and found.facts["started"]:
+            ends = {f"{queue.topic}-{queue.queue_id}": queue.max_offset for queue in predicted.queues}
+            wanted, happening = only_different(ends, {name: found.facts["queues"].get(name, 0) for name in ends})
+            problems += [f"queues: predicted {wanted}, happened {happening}"] * (wanted != happening)
+            if not (predicted.damaged_ranges or predicted.beyond_end or predicted.missing_entries):
+                # A store serves nothing from the first entry on that a queue lacks.
+                whole = [queue.missing == 0 for queue in predicted.queues]
+                due = [queue.entries for queue in predicted.queues]
+                got = [len(offsets) for offsets in found.facts["served"]]
+                pairs = list(itertools.compress(due, whole)), list(itertools.compress(got, whole))
+                problems += [f"served: predicted {pairs[0]}, happened {pairs[1]}"] * (pairs[0] != pairs[1])
+        wrong += bool(problems)
+        print(f"{judge.version} {each.name}: {verdict(predicted)}", *problems, sep="\n    ")
+    print(f"{judge.version}: predicted {len(cases)}, wrong {wrong}")
     assert not wrong
 
 

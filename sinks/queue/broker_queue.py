@@ -22,6 +22,7 @@ from reput.sinks.formats.consume_queue import (
     is_written,
 )
 from reput.sinks.queue.queue_reader import Units, read_units
+from reput.sinks.queue.rocksdb_queue import Place
 from reput.source.arrays import Bools, Bytes, Int64s, leading
 
 # ``ConsumeQueue#recover`` reads so many files, the last ones.
@@ -293,22 +294,24 @@ class BrokerBatchQueue(BrokerQueue):
 class BrokerRocksDBQueue(BrokerQueue):
     """A queue in RocksDB: it has an entry for each queue offset that was put, in any order, and no file.
 
-    `last` is the queue offset of the entry that was put last (``RocksDBConsumeQueueStore#putMessagePosition0``).
+    `last` is the entry that was put last (``RocksDBConsumeQueueStore#putMessagePosition0``), and `first` the one that
+    the log still had when a broker last looked for it.
     """
 
-    last: int = _NEVER
+    last: Place | None = None
+    first: Place | None = None
     _put: list[tuple[Int64s, Units]] = field(default_factory=list)
 
     @property
     def max_offset(self) -> int:
         """The queue offset after its last entry."""
-        return self.last + 1
+        return 0 if self.last is None else self.last.queue_offset + 1
 
     @property
     def last_end(self) -> int:
         """Where the record of its last entry ends, a physical offset; 0 without entries."""
         queue_offsets, units = self._joined()
-        found = np.flatnonzero(queue_offsets == self.last)
+        found = np.flatnonzero(queue_offsets == self.max_offset - 1)
         return _end_of(units[found[-1]]) if len(found) else 0
 
     def hold(self, queue_offsets: Int64s, units: Units) -> None:
@@ -320,8 +323,44 @@ class BrokerRocksDBQueue(BrokerQueue):
         units: Units = entries.view(ENTRY)[:, 0]
         if len(units):
             self.hold(queue_offsets, units.copy())
-            self.last = int(queue_offsets[-1])
+            # Of a message that names the queue twice, a broker takes the first entry for the last.
+            at = int(np.flatnonzero(units["physical_offset"] == units["physical_offset"][-1])[0])
+            self.last = Place(int(units["physical_offset"][at]), int(queue_offsets[at]))
             self.max_physic_offset = max(self.max_physic_offset, _end_of(units[-1]))
+
+    def cut(self, physical_offset: int, log_begin: int) -> None:
+        """Cut a queue whose last record begins at `physical_offset` or later (``#correctMaxCqOffset``).
+
+        The broker searches as is written here: it stops at the entry of a record that begins right at the offset, and
+        so may take one further ahead for the last. It leaves a queue alone without an entry before.
+        """
+        first = self.first
+        if first is None or first.physical_offset < log_begin:
+            first = self._search(0 if first is None else first.queue_offset, log_begin, wants_first=True)
+        if first is None or first.physical_offset > physical_offset:
+            return
+        self.last = self._search(first.queue_offset, physical_offset, wants_first=False) or first
+
+    def _search(self, low: int, physical_offset: int, *, wants_first: bool) -> Place | None:
+        """``RocksDBConsumeQueueTable#binarySearchInCQ`` from a queue offset to the last one."""
+        numbers, units = self._joined()
+        found, high = None, self.max_offset - 1
+        while high >= low:
+            number = low + (high - low) // 2
+            at = int(np.searchsorted(numbers, number))
+            if at == len(numbers) or numbers[at] != number:
+                low = number + 1
+                continue
+            place = Place(int(units["physical_offset"][at]), number)
+            if place.physical_offset == physical_offset:
+                return place if wants_first else found
+            if place.physical_offset > physical_offset:
+                high = number - 1
+            else:
+                low = number + 1
+            if (place.physical_offset > physical_offset) == wants_first:
+                found = place
+        return found
 
     def _joined(self) -> tuple[Int64s, Units]:
         """All entries by queue offset, each the last that was put there."""
@@ -330,7 +369,7 @@ class BrokerRocksDBQueue(BrokerQueue):
         queue_offsets = np.concatenate([offsets for offsets, _ in self._put])[::-1]
         units = np.concatenate([units for _, units in self._put])[::-1]
         numbers, rows = np.unique(queue_offsets, return_index=True)
-        is_read = numbers <= self.last
+        is_read = numbers < self.max_offset
         self._put = [(numbers, units[rows])]
         return numbers[is_read], units[rows][is_read]
 

@@ -235,7 +235,7 @@ class _Steps:
         if is_normal and found.astray is not None and not (found.short_queues or found.index_missing):
             yield from self._for_an_offset_astray(found)
             return
-        if is_normal and not found.short_queues:
+        if is_normal and not (found.short_queues or found.beyond_end):
             yield self._rebuild_index(what, found, *_options(found))
         elif without_abort is not None and without_abort.is_harmless and (self.store / REPUT).is_dir():
             # reput made queues and index, and left abort: another release would cut the log without it.

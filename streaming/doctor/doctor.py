@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from functools import partial
@@ -168,7 +169,9 @@ def examine(
             continue
         trusting = None
         if prediction.recovery is Recovery.ABNORMAL and prediction.starts and not prediction.is_harmless:
-            trusting = predict(config.store, config.commit_log, settings, is_abnormal=False)
+            # What is known of this start is told, also where the other one is not known.
+            with suppress(OptionError):
+                trusting = predict(config.store, config.commit_log, settings, is_abnormal=False)
         moves = partial(moving, config, settings)
         found.append(Diagnosis(prediction, advise(prediction, config, broker_conf, trusting, moves, in_doubt)))
     holder, is_tried = lock_holder(config.store), bool(config.changes)
@@ -286,6 +289,8 @@ def verdict(found: Prediction) -> str:
     if found.short_queues:
         missing = sum(queue.missing for queue in found.short_queues)
         losses.append(f"leaves {counted(missing, 'message')} out of {counted(len(found.short_queues), 'queue')}")
+    if found.beyond_end:
+        losses.append(f"keeps {counted(found.beyond_end, 'queue entry', 'queue entries')} of messages that it cuts off")
     if found.renumbered:
         topics = counted(len(found.renumbered), "topic")
         losses.append(f"gives the messages of {topics} other queue offsets (it does not know a BatchConsumeQueue)")
@@ -347,6 +352,9 @@ def _fact_lines(prediction: Prediction) -> Iterator[str]:
         )
     if (more := len(prediction.short_queues) - _SHOWN) > 0:
         yield f"  queue     and {more} more (--json tells all)"
+    if prediction.beyond_end:
+        lead = counted(prediction.beyond_end, "entry leads", "entries lead")
+        yield f"  queues    {lead} behind the log's end and stay: new messages get queue offsets after them"
     if prediction.not_seen:
         yield f"  queues    {prediction.not_seen}"
     yield from _files("index", prediction.removed_index_files)

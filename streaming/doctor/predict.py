@@ -35,7 +35,7 @@ from reput.sinks.queue.broker_queue import BrokerBatchQueue, BrokerQueue, Broker
 from reput.sinks.queue.rocksdb_queue import RocksDBQueues
 from reput.sinks.store_checkpoint import StoreCheckpoint
 from reput.source import releases
-from reput.source.arrays import Bools
+from reput.source.arrays import Bools, Bytes, Int64s
 from reput.source.kernels import property_kernels as pk
 from reput.source.kernels import record_kernels as rk
 from reput.source.kernels.batch_decoder import RecordColumns
@@ -62,6 +62,8 @@ from reput.streaming.doctor.start_settings import StartSettings, not_known
 from reput.streaming.doctor.waiting import TIMER_TOPIC, WaitingMessages
 from reput.streaming.effects.range_task import RangeTask
 from reput.streaming.output.recovery_start import recovered_first
+
+_NO_END = (1 << 63) - 1
 
 
 class NoStartError(Exception):
@@ -145,7 +147,7 @@ def _rocksdb_queues(database: Path) -> dict[tuple[str, int], BrokerQueue]:
     with RocksDBQueues.open(database) as queues:
         for (topic, queue_id), place in queues.last.items():
             name = decode_utf8(topic)
-            queue = BrokerRocksDBQueue(name, queue_id, 0, last=place.queue_offset)
+            queue = BrokerRocksDBQueue(name, queue_id, 0, last=place, first=queues.first.get((topic, queue_id)))
             for numbers, values in queues.entries((topic, queue_id)):
                 units = np.empty(len(values), ENTRY)
                 for part in ENTRY.names or ():
@@ -366,7 +368,8 @@ class Dispatcher:
 
     `first` is the physical offset of the first record, `count` how many there were. The index takes no record before
     `index_end`; a record that states a wrong offset moves it (`astray` is where the last such record begins). `indexed`
-    are the ranges of the log that the index takes.
+    are the ranges of the log that the index takes. `dispatched_to` is how far RocksDB was when it was loaded, and
+    `committed_to` how far it says it is since records were dispatched to it, which may be less; None without one.
     """
 
     store: Path
@@ -378,6 +381,7 @@ class Dispatcher:
     astray: int | None = None
     indexed: list[tuple[int, int]] = field(default_factory=list)
     dispatched_to: int = -1
+    committed_to: int | None = None
     _task: RangeTask = field(init=False)
 
     def __post_init__(self) -> None:
@@ -386,8 +390,10 @@ class Dispatcher:
 
     @property
     def max_physic_offset(self) -> int:
-        """Where the last record that is in any queue ends; -1 without one, or 0 in RocksDB (`dispatched_to`)."""
-        return max(self.dispatched_to, *(queue.max_physic_offset for queue in self.queues.values()), -1)
+        """Where the last record that is in any queue ends; -1 without one, or what RocksDB says, 0 at first."""
+        if self.settings.in_rocksdb:
+            return self.dispatched_to if self.committed_to is None else self.committed_to
+        return max((queue.max_physic_offset for queue in self.queues.values()), default=-1)
 
     def dispatch(
         self,
@@ -430,7 +436,7 @@ class Dispatcher:
             self._note(first, count)
             self._index(first, end)
             for queue in itertools.chain(batch.entries.all_queues(), batch.entries.batch_queues()):
-                self._queue(decode_utf8(queue.topic), queue.queue_id).put(queue.entries, queue.queue_offsets)
+                self._put(decode_utf8(queue.topic), queue.queue_id, queue.entries, queue.queue_offsets)
         _stop_at(error, file, in_replay=in_replay)
 
     def _behind(self, file: MappedFile, found: GoodRecords, behind: int) -> tuple[int, int]:
@@ -455,7 +461,13 @@ class Dispatcher:
             head = record.physical_offset, record.msg_size, record.tags_code, record.store_timestamp
             entry = np.array([(*head, batch[1], batch[0], -1, 0)], BATCH_ENTRY)
         entries = entry.view(np.uint8).reshape(1, -1)
-        self._queue(record.topic, record.queue_id).put(entries, np.array([record.queue_offset], np.int64))
+        self._put(record.topic, record.queue_id, entries, np.array([record.queue_offset], np.int64))
+
+    def _put(self, topic: str, queue_id: int, entries: Bytes, queue_offsets: Int64s) -> None:
+        queue = self._queue(topic, queue_id)
+        queue.put(entries, queue_offsets)
+        if self.settings.in_rocksdb:
+            self.committed_to = max(self.committed_to or 0, queue.max_physic_offset)
 
     def _index(self, first: int, end: int) -> None:
         """Note that the index gets the records of ``[first, end)``, as far as it takes them (``#buildIndex``)."""
@@ -635,9 +647,7 @@ def recover_log(
     """
     queued_to = dispatcher.max_physic_offset
     files = [segment.file for segment in segments]
-    # RocksDB says itself how far it is, without a checkpoint.
-    unclean = is_abnormal and not settings.in_rocksdb
-    at = recovered_first(files, checkpoint, lambda: queued_to, settings, unclean=unclean)
+    at = recovered_first(files, checkpoint, lambda: queued_to, settings, unclean=is_abnormal)
     begins_in = segments[at]
     dispatches = is_abnormal or settings.does(releases.RECOVERY_DISPATCHES)
     behind = None if is_abnormal else queued_to
@@ -701,6 +711,31 @@ def cut_queues(dispatcher: Dispatcher, queued_to: int, offset: int) -> None:
     if queued_to >= offset:
         for queue in dispatcher.queues.values():
             queue.truncate(offset)
+
+
+def cut_rocksdb_queues(store: Path, segments: list[Segment], dispatcher: Dispatcher, offset: int) -> None:
+    """Cut the queues in RocksDB of a log that ends at `offset`; `segments` are those before the log is cut.
+
+    Nothing is cut if a record was dispatched, whatever the other queues hold (``#truncateDirty``).
+
+    Raises
+    ------
+    OptionError
+        What the broker makes of queues that reach further is not known.
+    """
+    settings, what = dispatcher.settings, "queues in RocksDB that reach past the log's end"
+    if (dispatcher.committed_to or 0) > offset:
+        raise not_known(settings.version, f"{what} by a record that states a wrong offset", store)
+    if dispatcher.committed_to is not None or dispatcher.dispatched_to <= offset:
+        # RocksDB says that it is as far as the record that was dispatched last. From 5.3.2 on, another thread has it
+        # say so: as a rule, before recovery asks.
+        return
+    queues = [queue for queue in dispatcher.queues.values() if isinstance(queue, BrokerRocksDBQueue)]
+    beyond = [queue for queue in queues if queue.last is not None and queue.last.physical_offset >= offset]
+    if beyond and not settings.does(releases.CUTS_ALL_QUEUES_IN_ROCKSDB):
+        raise not_known(settings.version, what, store)
+    for queue in beyond:
+        queue.cut(offset, segments[0].file.file_from_offset)
 
 
 def correct_min_offsets(dispatcher: Dispatcher, settings: StartSettings) -> None:
@@ -773,9 +808,9 @@ class _Start:
         self.end = recover_log(self.segments, checkpoint, self.dispatcher, self.settings, is_abnormal=self.is_abnormal)
         if self.settings.does(releases.ASKS_THE_QUEUES_AGAIN):
             queued_to = self.dispatcher.max_physic_offset
-        if self.settings.in_rocksdb and queued_to > self.end.offset:
-            raise not_known(self.settings.version, "queues in RocksDB that reach past the log's end", self.store)
-        if not self.settings.in_rocksdb:
+        if self.settings.in_rocksdb:
+            cut_rocksdb_queues(self.store, self.segments, self.dispatcher, self.end.offset)
+        else:
             cut_queues(self.dispatcher, queued_to, self.end.offset)
         self.removed += [Path(segment.file.path) for segment in cut_log(self.segments, self.end.offset)]
         correct_min_offsets(self.dispatcher, self.settings)
@@ -897,8 +932,14 @@ class _Start:
             [segment.file for segment in self.segments], self.log_end, {each.topic for each in states}
         )
         ends = {(each.topic, each.queue_id): each.max_offset for each in states}
+        beyond_end = sum(
+            queue.entries_in([(self.log_end, _NO_END)])
+            for queue in queues.values()
+            if isinstance(queue, BrokerRocksDBQueue)
+        )
         return replace(
             found,
+            beyond_end=beyond_end,
             timers=waits.predicted_timers(
                 self.store, self.settings, ends.get((TIMER_TOPIC, 0), 0), int(time.time() * 1000)
             ),

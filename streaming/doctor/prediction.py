@@ -178,6 +178,9 @@ class Prediction:
         How many ranges of the log before its end hold no good record, and are not cut off.
     unserved
         How many entries more than records the queues have, at least: they lead into the damaged ranges.
+    beyond_end
+        How many entries of queues in RocksDB lead behind the log's end, and stay: new messages of these queues get
+        queue offsets after them.
     index_end
         The offset before which the index takes no keys: of its last record when it is loaded, or of a later record
         that states a wrong offset.
@@ -218,6 +221,7 @@ class Prediction:
     removed_index_files: tuple[str, ...] = ()
     damaged_ranges: int = 0
     unserved: int = 0
+    beyond_end: int = 0
     index_end: int = 0
     astray: int | None = None
     index_missing: int = 0
@@ -282,6 +286,7 @@ class Prediction:
         """Whether it starts and nothing is lost, in log, queues or index."""
         is_lossless = not (self.lost.count or self.short_queues or self.index_missing or self.index_is_ahead)
         is_lossless &= not self.missing_entries
+        is_lossless &= not self.beyond_end
         is_lossless &= not self.renumbered
         is_lossless &= self.timers is None or not self.timers.lost
         return self.starts and is_lossless and not self.misread_index

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from reput.sinks.dispatch.logic_needs import LogicNeeds
+from reput.sinks.files.store_path import CONSUME_QUEUE
 from reput.sinks.queue.consume_queue import rounded_file_size
 from reput.source import releases
 from reput.source.errors import OptionError
@@ -120,8 +121,8 @@ class StartSettings(RecoverySettings):
         (``CombineConsumeQueueStore#start``).
     not_seen
         Which queues are in RocksDB, where nothing is looked at, in a sentence; empty where all are files.
-    in_rocksdb, database
-        The broker keeps its queues in RocksDB alone, and the database if there is one.
+    database
+        Where the broker keeps its queues in RocksDB alone: the database if there is one.
     waiting
         What it does with timer messages and half messages.
     unknown_batch_topics
@@ -145,7 +146,6 @@ class StartSettings(RecoverySettings):
     not_seen: str = ""
     misses_keys: bool = True
     unknown_batch_topics: frozenset[bytes] = frozenset()
-    in_rocksdb: bool = False
     database: Path | None = None
     waiting: WaitingSettings = WaitingSettings()
 
@@ -177,8 +177,9 @@ def start_settings(config: PipelineConfig, broker_conf: Path | None, version: Ve
     _check_known(config, broker, needs, version)
     in_rocksdb = _keeps_rocksdb_alone(config, broker, needs, version)
     if in_rocksdb:
-        needs = replace(rocksdb_needs(config, config.store), index=needs.index, index_tags=needs.index_tags)
-    recovery = recovery_settings(config, broker, version)
+        of_rocksdb = rocksdb_needs(_of_version(config, version, broker), config.store)
+        needs = replace(of_rocksdb, index=needs.index, index_tags=needs.index_tags)
+    recovery = recovery_settings(config, broker, version, in_rocksdb=in_rocksdb)
     return StartSettings(
         version=version,
         rules=recovery.rules,
@@ -244,8 +245,10 @@ def _check_known(config: PipelineConfig, broker: BrokerConf, needs: LogicNeeds, 
 def _keeps_rocksdb_alone(config: PipelineConfig, broker: BrokerConf, needs: LogicNeeds, version: Version) -> bool:
     """Whether the broker has queues in RocksDB alone, and starts with them in a way that is known."""
     folder, database = broker.rocksdb_folder, rocksdb_queues(config.store)
+    if not releases.KEEPS_ROCKSDB_APART.holds(version):
+        folder = CONSUME_QUEUE
     return (
-        releases.KEEPS_QUEUED_OFFSET.holds(version)
+        releases.KEEPS_QUEUES_IN_ROCKSDB.holds(version)
         and broker.text("storeType").lower() == _ROCKSDB_QUEUES
         and not queues_in_both(config, version)
         and not broker.switch("recheckReputOffsetFromCq")

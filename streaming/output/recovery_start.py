@@ -21,7 +21,12 @@ from reput.source import releases
 from reput.source.log.broker_check import BrokerRules, check_at
 from reput.source.log.mapped_file_queue import HEAD_SIZE, MappedFile, MappedFileQueue, read_head
 from reput.source.log.range_reader import first_store_timestamp
-from reput.source.record.message_format import MAGIC_AT, MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2
+from reput.source.record.message_format import (
+    MAGIC_AT,
+    MESSAGE_MAGIC_CODE,
+    MESSAGE_MAGIC_CODE_V2,
+    PHYSICAL_OFFSET_AT,
+)
 from reput.source.releases import Version
 from reput.streaming.config.broker import broker_version
 from reput.streaming.config.broker_conf import BrokerConf
@@ -55,6 +60,8 @@ class RecoverySettings:
     in_rocksdb_to
         Where the last record begins that the index in RocksDB has, and the same of transactions, of those that are
         switched on: it begins at no later segment (``IndexRocksDBStore#isMappedFileMatchedRecover``).
+    in_rocksdb
+        The broker keeps its queues in RocksDB alone: abnormal recovery asks them, and not the checkpoint.
     """
 
     rules: BrokerRules
@@ -63,6 +70,7 @@ class RecoverySettings:
     index_safe: bool
     recovered_segments_max: int
     in_rocksdb_to: tuple[int, ...]
+    in_rocksdb: bool
 
 
 def broker_recovers_from(
@@ -89,7 +97,9 @@ def broker_recovers_from(
     return segments.files[first].file_from_offset
 
 
-def recovery_settings(config: PipelineConfig, broker: BrokerConf, version: Version) -> RecoverySettings:
+def recovery_settings(
+    config: PipelineConfig, broker: BrokerConf, version: Version, *, in_rocksdb: bool = False
+) -> RecoverySettings:
     """The settings of a release's recovery; DLedger's log goes by the rules of 4.9.3."""
     is_dledger = config.source.enable_dledger_commit_log
     rules = BrokerRules(
@@ -106,6 +116,7 @@ def recovery_settings(config: PipelineConfig, broker: BrokerConf, version: Versi
         index_safe=config.index.message_index_enable and broker.switch("messageIndexSafe"),
         recovered_segments_max=wanted if wanted > 0 else RECOVERED_SEGMENTS_MAX,
         in_rocksdb_to=_in_rocksdb_to(config.store, broker, version),
+        in_rocksdb=in_rocksdb,
     )
 
 
@@ -154,7 +165,7 @@ def recovered_first(
     """The number of the segment at which recovery begins; `files` are one at least.
 
     `unclean` is its abnormal recovery, which asks the store's checkpoint. `queued_to` says where the last record that
-    is in any queue ends; normal recovery asks since 5.3.2.
+    is in any queue ends; normal recovery asks since 5.3.2, and both with queues in RocksDB.
 
     Raises
     ------
@@ -162,20 +173,37 @@ def recovered_first(
         A segment has gone, or is shorter than it was.
     """
     if settings.checks_first_record:
-        return _first_checked(files, checkpoint, queued_to, settings, unclean=unclean)
+        return _first_checked(files, checkpoint, queued_to, settings, unclean=unclean and not settings.in_rocksdb)
     if not unclean and settings.begins_at_queues_end:
         end = queued_to()
         return next((n for n in range(len(files) - 1, 0, -1) if files[n].file_from_offset <= end), 0)
     if not unclean:
         return max(0, len(files) - _NORMAL_RECOVERY_FILES)
+    if settings.in_rocksdb:
+        end = queued_to()
+        return _last_that(lambda file: _stated_offset(file) <= end, files, settings.rules.version)
     known = _known_to(checkpoint)
     if settings.index_safe:
         known = min(known, checkpoint.index_msg_timestamp)
-    for number in range(len(files) - 1, -1, -1):
-        first = first_store_timestamp(files[number])
-        if first and first <= known and _begins_with_a_record(files[number], settings.rules.version):
-            return number
-    return 0
+    return _last_that(lambda file: _is_stored_by(known, file), files, settings.rules.version)
+
+
+def _last_that(is_known: Callable[[MappedFile], bool], files: Sequence[MappedFile], version: Version) -> int:
+    """The number of the last segment that begins with a record and is known; the first without one."""
+    numbers = range(len(files) - 1, -1, -1)
+    return next((n for n in numbers if _begins_with_a_record(files[n], version) and is_known(files[n])), 0)
+
+
+def _is_stored_by(timestamp_ms: int, file: MappedFile) -> bool:
+    """Whether a segment's first record states a store time, and one until then."""
+    first = first_store_timestamp(file)
+    return first is not None and first != 0 and first <= timestamp_ms
+
+
+def _stated_offset(file: MappedFile) -> int:
+    """The physical offset that the record at a segment's begin states."""
+    at = file.frame + PHYSICAL_OFFSET_AT
+    return int.from_bytes(read_head(file, HEAD_SIZE)[at : at + 8], "big", signed=True)
 
 
 def _begins_with_a_record(file: MappedFile, version: Version) -> bool:

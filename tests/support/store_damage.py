@@ -6,7 +6,7 @@ import contextlib
 import random
 import shutil
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -254,7 +254,17 @@ KINDS: list[tuple[Callable[[DamagedStore], str], int]] = [
 ]
 
 
-def damage(store: Path, choose: random.Random) -> list[str]:
+#: Those of a store without files of queues.
+OF_LOG_AND_INDEX = [
+    (kind, weight)
+    for kind, weight in KINDS
+    if not kind.__name__.removesuffix("_file").endswith(("queue", "queues", "entry"))
+]
+
+
+def damage(
+    store: Path, choose: random.Random, of: Sequence[tuple[Callable[[DamagedStore], str], int]] = KINDS
+) -> list[str]:
     """Do one to three damages to a store, with or without `abort`; returns what was done."""
     if choose.random() < 0.5:
         (store / "abort").write_bytes(b"")
@@ -263,9 +273,9 @@ def damage(store: Path, choose: random.Random) -> list[str]:
         (store / "abort").unlink(missing_ok=True)
         done = ["no abort"]
     damaged = DamagedStore(store, choose)
-    kinds, weights = zip(*KINDS, strict=True)
+    kinds, weights = zip(*of, strict=True)
     for kind in choose.choices(kinds, weights, k=choose.choice([1, 1, 2, 3])):
-        if damaged.segments and damaged.queue_files:
+        if damaged.segments and (of is not KINDS or damaged.queue_files):
             with contextlib.suppress(NoRecordLeftError):
                 done.append(kind(damaged))
     return done

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from reput.sinks.dispatch.entries import QueueEntries
 from reput.sinks.formats.consume_queue import BATCH_ENTRY, ENTRY
-from reput.sinks.queue.broker_queue import BrokerBatchQueue, BrokerQueue, QueueFile
+from reput.sinks.queue.broker_queue import BrokerBatchQueue, BrokerQueue, BrokerRocksDBQueue, QueueFile
 from reput.sinks.queue.consume_queue import ConsumeQueue
+from reput.sinks.queue.rocksdb_queue import Place
 
 UNITS_A_FILE = 5
 FILE_BYTES = UNITS_A_FILE * 20
@@ -144,3 +145,47 @@ def test_a_batch_without_messages_ends_the_recovery_of_a_batch_queue(tmp_path: P
     queue = batch_queue(tmp_path, [3, 3, 3, 0, 3])
     queue.recover()
     assert (queue.max_offset, queue.max_physic_offset) == (9, 200)
+
+
+def in_rocksdb(count: int, first: Place | None = None) -> BrokerRocksDBQueue:
+    """A queue whose records of 100 bytes follow each other from offset 1000 on."""
+    queue = BrokerRocksDBQueue("T", 0, 0, first=first)
+    queue.put(entries_of([100] * count, 1000), np.arange(count))
+    return queue
+
+
+@pytest.mark.parametrize(
+    ("cut", "max_offset"),
+    [
+        # Between two records, where the search comes to its end.
+        (1450, 5),
+        (1050, 1),
+        # At the record that the search looks at first, then, and at last.
+        (1400, 1),
+        (1700, 5),
+        (1800, 8),
+        (1900, 9),
+        # No entry is before: the broker leaves the queue as it was, or takes its first one for the last.
+        (950, 10),
+        (1000, 1),
+    ],
+)
+def test_a_queue_in_rocksdb_is_cut_as_the_broker_searches(cut: int, max_offset: int) -> None:
+    queue = in_rocksdb(10)
+    queue.cut(cut, 0)
+    assert queue.max_offset == max_offset
+
+
+def test_a_queue_in_rocksdb_is_searched_from_its_first_entry_on() -> None:
+    """From the one that a broker has looked for, unless it has expired; then from the first that the log has."""
+    known, expired = in_rocksdb(10, Place(1200, 2)), in_rocksdb(10, Place(1000, 0))
+    known.cut(1600, 1200)
+    expired.cut(1500, 1250)
+    assert (known.max_offset, expired.max_offset) == (6, 5)
+
+
+def test_of_a_queue_that_is_named_twice_the_first_entry_is_the_last() -> None:
+    queue = BrokerRocksDBQueue("%LMQ%a", 0, 0)
+    entries = entries_of([100, 100], 0)
+    queue.put(np.concatenate([entries, entries[1:]]), np.array([0, 1, 2]))
+    assert (queue.max_offset, queue.last_end) == (2, 200)

@@ -14,6 +14,7 @@ import pytest
 from support.broker_stores import unpack
 from support.command_line import invoke
 from support.sink_runner import files_below
+from support.store_damage import write
 from typer.testing import Result
 
 from reput.source.releases import CHANGING_RELEASES, version_text
@@ -145,17 +146,44 @@ def test_an_upgrade_path(home: Path) -> None:
 
 
 def test_an_upgrade_path_of_queues_in_rocksdb(tmp_path: Path) -> None:
-    """Releases that look for files, those that are not judged, and those that read the database."""
+    """Releases that look for files, and those that read the database."""
     home = unpack("v5-rocksdb", tmp_path)
     done = doctor(home, "--broker-conf", str(home / "broker.conf"), "--release", "all")
     rows = [line.split() for line in done.stdout.splitlines()[1:]]
-    assert [(row[0], row[3], row[6]) for row in rows[:-1]] == [
+    assert [(row[0], row[3], row[6]) for row in rows] == [
         ("4.9.3", "0", "293"),
         *[(version, "498", "0") for version in ("5.0.0", "5.1.0", "5.1.1", "5.1.2", "5.1.3")],
-        *[(version, "0", "0") for version in ("5.5.0", "5.5.1")],
+        # The earliest has no light queues there.
+        ("5.2.0", "0", "0"),
+        *[(version, "0", "0") for version in ("5.3.2", "5.4.0", "5.5.0", "5.5.1")],
     ]
-    assert rows[-1][:2] == ["not", "known"]
-    assert done.stdout.endswith(": 5.2.0, 5.3.2, 5.4.0\n")
+
+
+@pytest.mark.parametrize(
+    ("has_abort", "short", "beyond"),
+    [
+        # The broker's search for the end of one queue stops at its first look: 38 messages are left out. It leaves the
+        # queues alone all of whose messages are cut off.
+        (False, 38, 296),
+        (True, 0, 338),
+    ],
+)
+def test_queues_in_rocksdb_that_reach_past_the_logs_end(
+    has_abort: bool, short: int, beyond: int, tmp_path: Path
+) -> None:
+    """Zeros where the 40th of 80 half messages begins; with `abort`, the queues without a later message stay."""
+    home = unpack("v5-rocksdb", tmp_path)
+    if has_abort:
+        (home / "store" / "abort").touch()
+    write(home / "store" / "commitlog" / f"{0:020d}", 53_314, bytes(8))
+    words = ("--broker-conf", str(home / "broker.conf"), "--release")
+    done = doctor(home, *words, "5.5.0", "--json")
+    found = json.loads(done.stdout)["releases"]["5.5.0"]
+    assert (done.exit_code, found["log_end"]) == (1, 53_314)
+    assert (sum(queue["missing"] for queue in found["queues"]), found["beyond_end"]) == (short, beyond)
+    assert f"{beyond} entries lead behind the log's end and stay" in doctor(home, *words, "5.4.0").stdout
+    before = doctor(home, *words, "5.2.0")
+    assert before.exit_code == (1 if has_abort else 2)
 
 
 def test_a_conf_without_sizes_is_one_with_the_defaults(home: Path) -> None:
