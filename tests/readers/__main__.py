@@ -45,7 +45,7 @@ class Recipe:
     source
         Program in this directory, which is copied.
     files
-        Further files, by name.
+        Further files, by name; ``{version}`` stands for the reader's.
     steps
         Commands; ``{packages}`` stands for one word each.
     command
@@ -77,7 +77,7 @@ JAVA = Recipe(
 <project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion><groupId>readers</groupId><artifactId>readers</artifactId><version>1</version>
   <dependencies>
-    <dependency><groupId>org.apache.parquet</groupId><artifactId>parquet-hadoop</artifactId><version>1.17.0</version></dependency>
+    <dependency><groupId>org.apache.parquet</groupId><artifactId>parquet-hadoop</artifactId><version>{version}</version></dependency>
     <dependency><groupId>org.apache.hadoop</groupId><artifactId>hadoop-client-runtime</artifactId><version>3.4.1</version></dependency>
   </dependencies>
 </project>
@@ -100,7 +100,7 @@ edition = "2021"
 name = "reader"
 path = "reader.rs"
 [dependencies]
-parquet = { version = "=60.1.0", default-features = false, features = ["zstd"] }
+parquet = { version = "={version}", default-features = false, features = ["zstd"] }
 serde_json = "=1.0.154"
 [workspace]
 """
@@ -212,7 +212,7 @@ def command_of(reader: Reader, work: Path) -> tuple[list[str], Path]:
         shutil.rmtree(home, ignore_errors=True)
         home.mkdir(parents=True)
         for name, text in {recipe.source: source, **recipe.files}.items():
-            (home / name).write_text(text, encoding="utf-8")
+            (home / name).write_text(text.replace("{version}", reader.version), encoding="utf-8")
         for step in recipe.steps:
             done = subprocess.run(
                 [word for part in step.split() for word in (reader.packages if part == "{packages}" else [part])],
