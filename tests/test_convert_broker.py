@@ -16,6 +16,7 @@ import re
 import shutil
 import struct
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -29,7 +30,7 @@ from broker import kinds, remoting
 from broker.boot_check import boot_check
 from broker.java_process import free_port
 from broker.kinds import Client
-from broker.log_contents import Record, log_directory, read_records
+from broker.log_contents import Record, log_directory, parse, read_records
 from broker.random_store import RandomStore, random_conf, random_store
 from broker.rocketmq import Broker, NameServer, RocketMQ
 from broker.server import write_conf
@@ -42,7 +43,7 @@ pytestmark = pytest.mark.broker
 
 GetRelease = Callable[[str], RocketMQ]
 MESSAGES = 400
-TIMERS = 7
+TIMERS, POPPED = 7, 24
 OPEN, LONE = 5, 3
 LONG = kinds.Kind("delays", kinds.delay, {"messageDelayLevel": "1s 20s 1h"})
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
@@ -400,6 +401,66 @@ def test_a_group_of_three(version: str, release: GetRelease, tmp_path: Path, pro
 def timed(new: NewStore) -> list[str | None]:
     """The unique keys of messages that were delivered at their time."""
     return [record.uniq_key for record in read_records(new.home / "store", new.conf) if record.topic == "Timed"]
+
+
+def key_and_queue_offset(message: bytes) -> tuple[str | None, int]:
+    """What tells a message, of its bytes as they are stored."""
+    record = parse(int.from_bytes(message[PHYSICAL_OFFSET_AT:][:8], "big"), message)
+    return record.uniq_key, record.queue_offset
+
+
+def pop_and_acknowledge(broker: Broker, invisible_ms: int) -> tuple[set[str | None], set[str | None]]:
+    """Have messages handed out, and acknowledge each second one; returns these, and the others."""
+    messages, popped = remoting.pop(broker.port, "poppers", "Popped", 0, invisible_ms)
+    pairs = [key_and_queue_offset(message) for message in messages]
+    for _, queue_offset in pairs[::2]:
+        remoting.acknowledge(broker.port, "poppers", "Popped", 0, popped, queue_offset)
+    return {key for key, _ in pairs[::2]}, {key for key, _ in pairs[1::2]}
+
+
+@pytest.mark.slow
+def test_pop(release: GetRelease, tmp_path: Path, proof: Proof) -> None:
+    """A POP group goes on: nothing acknowledged comes again, what was handed out comes again, nothing is lost."""
+    rocketmq = release("5.5.0")
+    conf = {**random_conf(random.Random(7), (kinds.DLEDGER,)), "mappedFileSizeTimerLog": 1 << 20}
+    with rocketmq.name_server(tmp_path / "namesrv") as name_server:
+        with rocketmq.broker(tmp_path / "broker", name_server, conf) as broker:
+            remoting.make_group(broker.port, "poppers")
+            for number in range(POPPED):
+                remoting.send_message(broker.port, "Popped", 0, b"body", UNIQ_KEY=f"popped-{number}")
+            # Some are shown again before the conversion, in the retry topic of the group, and some must be after it.
+            acknowledged, shown_again = pop_and_acknowledge(broker, 3_000)
+            more, in_flight = pop_and_acknowledge(broker, 60_000)
+            acknowledged |= more
+            until = time.monotonic() + 60
+            while retried(broker.store, broker.home / "server.conf") < shown_again:
+                assert time.monotonic() < until, "the broker does not show messages again"
+                time.sleep(1)
+            broker.stop()
+        assert not in_flight & retried(broker.store, broker.home / "server.conf")
+        new = NewStore(broker.store, broker.home / "server.conf", tmp_path / "new")
+        got: Counter[str | None] = Counter()
+        with rocketmq.broker(
+            tmp_path / "again", name_server, {**new.conf, "namesrvAddr": name_server.address}
+        ) as plain:
+            wanted, until = {f"popped-{number}" for number in range(POPPED)} - acknowledged, time.monotonic() + 150
+            # Those that were acknowledged would come with the others that were handed out at the same time.
+            later = 8.0
+            while time.monotonic() < until and later > 0:
+                messages, _ = remoting.pop(plain.port, "poppers", "Popped", 0, 600_000)
+                got.update(key_and_queue_offset(message)[0] for message in messages)
+                time.sleep(0.5)
+                later -= 0.5 if got.keys() >= wanted else 0
+            plain.stop()
+    assert (len(acknowledged), len(shown_again), len(in_flight)) == (8, 4, 4)
+    assert got == Counter(wanted)
+    proof("G13 messages of POP groups after a conversion", POPPED)
+
+
+def retried(store: Path, broker_conf: Path) -> set[str | None]:
+    """The unique keys of messages that the broker shows the group again."""
+    records = read_records(store, javaproperties.loads(broker_conf.read_text()))
+    return {record.uniq_key for record in records if record.topic.startswith("%RETRY%poppers")}
 
 
 @pytest.mark.parametrize("version", [pytest.param("4.9.3", marks=pytest.mark.slow), "5.5.0"])

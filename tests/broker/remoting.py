@@ -6,6 +6,7 @@ import json
 import re
 import socket
 import struct
+import time
 from typing import Any
 
 from broker.java_process import LOOPBACK
@@ -16,9 +17,11 @@ UPDATE_CONSUMER_OFFSET = 15
 UPDATE_BROKER_CONFIG = 25
 GET_MAX_OFFSET = 30
 GET_BROKER_CLUSTER_INFO = 106
+POP_MESSAGE, ACK_MESSAGE = 200_050, 200_051
 UPDATE_AND_CREATE_SUBSCRIPTION_GROUP = 200
 DELETE_TOPIC_IN_BROKER = 215
 INVOKE_BROKER_TO_RESET_OFFSET = 222
+POLLING_TIMEOUT = 210  # ResponseCode
 TIMEOUT_S = 5
 FRAME_BYTES_MAX = 16 << 20
 
@@ -94,6 +97,34 @@ def make_group(port: int, group: str) -> None:
     """Make a consumer group, without which a 5.x broker takes no offset; raises ConnectionError if it refuses."""
     body = json.dumps({"groupName": group, "consumeEnable": True, "retryQueueNums": 1, "retryMaxTimes": 16})
     _done(_ask(port, UPDATE_AND_CREATE_SUBSCRIPTION_GROUP, body.encode()), "a group")
+
+
+def pop(port: int, group: str, topic: str, queue_id: int, invisible_ms: int) -> tuple[list[bytes], str]:
+    """Have a 5.x broker hand out messages of a queue, or of the group's retry topic.
+
+    Returns the messages, as they are stored, and what `acknowledge` needs, which is good for those of the queue.
+    Raises ConnectionError if the broker refuses.
+    """
+    fields = {"consumerGroup": group, "topic": topic, "queueId": str(queue_id), "invisibleTime": str(invisible_ms)}
+    more = {"maxMsgNums": "8", "pollTime": "0", "initMode": "0", "expType": "TAG", "exp": "*", "order": "false"}
+    answer = _ask(port, POP_MESSAGE, **fields, **more, bornTime=str(time.time_ns() // 1_000_000))
+    header = _header(answer)
+    if header["code"] == POLLING_TIMEOUT:
+        return [], ""
+    told = _done(answer, "to pop")["extFields"]
+    start = told["startOffsetInfo"].split(";")[0].split(" ")[2]
+    body, messages = answer[4 + int.from_bytes(answer[1:4], "big") :], []
+    while body:
+        size = int.from_bytes(body[:4], "big")
+        messages.append(body[:size])
+        body = body[size:]
+    return messages, f"{start} {told['popTime']} {told['invisibleTime']} {told['reviveQid']} 0 broker-a {queue_id}"
+
+
+def acknowledge(port: int, group: str, topic: str, queue_id: int, popped: str, offset: int) -> None:
+    """Acknowledge a message that was `popped`; raises ConnectionError if the broker refuses."""
+    fields = {"consumerGroup": group, "topic": topic, "queueId": str(queue_id), "offset": str(offset)}
+    _done(_ask(port, ACK_MESSAGE, **fields, extraInfo=f"{popped} {offset}"), "an acknowledgement")
 
 
 def update_consumer_offset(port: int, group: str, topic: str, queue_id: int, offset: int) -> None:
