@@ -61,7 +61,7 @@ lifeline: $(PREPARED)  ## two live brokers and their backups, all killed, then 5
 pythons: $(READY)  ## fast tests and main commands under Python 3.10 to 3.13: half an hour; PYTHONS="3.12 3.13"
 	$(IN_MEMORY) PYTHONPATH=tests $(BIN)/python tests/pythons.py $(PYTHONS)
 
-readers: $(PREPARED)  ## 19 readers of other projects read tables of ours, each value compared with the log: 20 minutes; READERS="Spark DuckDB"
+readers: $(PREPARED)  ## 19 readers of other projects read tables of ours, each value compared with the log: ten minutes; READERS="Spark DuckDB"
 	PYTHONPATH=tests $(BIN)/python -m readers --work .work/readers $(READERS)
 
 canary: $(PREPARED)  ## newest releases, also above our pins, of Spark, Delta, Arrow, ... and RocketMQ: half an hour; CANARY="pyspark RocketMQ"
