@@ -716,7 +716,7 @@ def cut_queues(dispatcher: Dispatcher, queued_to: int, offset: int) -> None:
 def cut_rocksdb_queues(store: Path, segments: list[Segment], dispatcher: Dispatcher, offset: int) -> None:
     """Cut the queues in RocksDB of a log that ends at `offset`; `segments` are those before the log is cut.
 
-    Nothing is cut if a record was dispatched, whatever the other queues hold (``#truncateDirty``).
+    Before 5.3.2 nothing is cut if a record was dispatched, whatever the other queues hold (``#truncateDirty``).
 
     Raises
     ------
@@ -726,13 +726,18 @@ def cut_rocksdb_queues(store: Path, segments: list[Segment], dispatcher: Dispatc
     settings, what = dispatcher.settings, "queues in RocksDB that reach past the log's end"
     if (dispatcher.committed_to or 0) > offset:
         raise not_known(settings.version, f"{what} by a record that states a wrong offset", store)
-    if dispatcher.committed_to is not None or dispatcher.dispatched_to <= offset:
-        # RocksDB says that it is as far as the record that was dispatched last. From 5.3.2 on, another thread has it
-        # say so: as a rule, before recovery asks.
+    if dispatcher.dispatched_to <= offset:
         return
     queues = [queue for queue in dispatcher.queues.values() if isinstance(queue, BrokerRocksDBQueue)]
     beyond = [queue for queue in queues if queue.last is not None and queue.last.physical_offset >= offset]
-    if beyond and not settings.does(releases.CUTS_ALL_QUEUES_IN_ROCKSDB):
+    cuts_all = settings.does(releases.CUTS_ALL_QUEUES_IN_ROCKSDB)
+    if dispatcher.committed_to is not None:
+        # RocksDB says now that it is as far as the record that was dispatched last, and nothing is cut. From 5.3.2 on
+        # another thread writes that, before recovery asks or after it: mostly before.
+        if beyond and cuts_all:
+            raise not_known(settings.version, f"{what} and an abort file", store)
+        return
+    if beyond and not cuts_all:
         raise not_known(settings.version, what, store)
     for queue in beyond:
         queue.cut(offset, segments[0].file.file_from_offset)
