@@ -356,7 +356,7 @@ def check_node(new: NewStore, last: NewStore, lone: set[str]) -> None:
     assert (new.last_entry == last.last_entry) == (here == there)
 
 
-@pytest.mark.parametrize("version", ["5.5.0"])
+@pytest.mark.parametrize("version", ["4.9.3", "5.5.0"])
 @pytest.mark.slow
 def test_a_group_of_three(version: str, release: GetRelease, tmp_path: Path, proof: Proof) -> None:
     """The leader is killed with messages that only it has; another one leads, and the first one follows it."""
