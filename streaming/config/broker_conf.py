@@ -141,8 +141,12 @@ _NOT_FOLLOWED: Final[tuple[tuple[str, Callable[[str], bool], str], ...]] = (
         _is_true,
         "the broker keeps keys in RocksDB, too; query, verify and doctor read these, and nothing makes them",
     ),
-    ("transRocksDBEnable", _is_true, "the broker keeps transactions in RocksDB, too; only doctor reads these"),
-    ("timerRocksDBEnable", _is_true, "the broker keeps timers in RocksDB, too; only doctor reads these"),
+    (
+        "transRocksDBEnable",
+        _is_true,
+        "the broker keeps transactions in RocksDB, too; doctor and dump --file read these",
+    ),
+    ("timerRocksDBEnable", _is_true, "the broker keeps timers in RocksDB, too; doctor and dump --file read these"),
     ("messageStorePlugIn", _is_given, "a plug-in writes what it likes"),
 )
 

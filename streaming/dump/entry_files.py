@@ -44,9 +44,10 @@ from reput.sinks.message_rocksdb import Entry, MessageRocksDB
 from reput.sinks.queue.queue_reader import Units, units_of_file
 from reput.sinks.queue.rocksdb_queue import QueueKey, RocksDBQueues
 from reput.sinks.store_checkpoint import CHECKPOINT_SIZE, StoreCheckpoint
-from reput.source.errors import OptionError, StoreError
+from reput.source.errors import OptionError, StoreError, UnknownNameError
 from reput.source.log.mapped_file_queue import HEAD_SIZE, MappedFile, is_begun, is_framed, open_for_reading
 from reput.source.log.store_layout import COMMIT_LOG, MORE_IN_ROCKSDB, is_dledger_log, is_file_name
+from reput.source.options import nearest, shown
 from reput.source.record.dledger_entry import ENTRY_HEADER_SIZE, ENTRY_POS_AT
 from reput.source.record.message_format import PHYSICAL_OFFSET_AT
 from reput.source.times import time_text
@@ -574,11 +575,20 @@ class RocksDBDump:
                         yield _rocksdb_rows(queue, numbers[chosen].tolist(), units[chosen])
 
     def _wanted(self, queues: RocksDBQueues) -> list[QueueKey]:
-        return [
-            queue
-            for queue in sorted(queues.last)
-            if self._topic in (None, _name_of(queue)) and self._queue_id in (None, queue[1])
-        ]
+        of_topic = [queue for queue in sorted(queues.last) if self._topic in (None, _name_of(queue))]
+        if self._topic is not None and not of_topic:
+            raise _unknown_topic(self._topic, map(_name_of, queues.last), self._file)
+        wanted = [queue for queue in of_topic if self._queue_id in (None, queue[1])]
+        if self._queue_id is not None and not wanted:
+            whose = "no topic" if self._topic is None else f"the topic {shown(self._topic)}"
+            has = "has the queue" if self._topic is None else "has no queue"
+            raise UnknownNameError(f"nothing found: {whose} {has} {self._queue_id} in {self._file.path}")
+        return wanted
+
+
+def _unknown_topic(topic: str, known: Iterable[str], file: DumpedFile) -> UnknownNameError:
+    words = f"nothing found: no topic is called {shown(topic)} in {file.path}"
+    return UnknownNameError(words, nearest=nearest(topic, known))
 
 
 def _name_of(queue: QueueKey) -> str:
@@ -645,16 +655,24 @@ class MessageRocksDBDump:
 
     def parts(self) -> Parts:
         """The entries, by kind."""
+        topics = set[str]()
         with MessageRocksDB.open(self._file.path) as found:
-            for kind, entries in groupby(filter(self._is_chosen, found.entries()), lambda each: each.kind.value):
+            for kind, entries in groupby(self._chosen_of(found.entries(), topics), lambda each: each.kind.value):
                 while some := list(islice(entries, _ROWS)):
                     columns = [list(column) for column in zip(*map(self._row, some), strict=True)]
                     yield Rows(kind, columns, sum(each.size for each in some))
+        if self._topic is not None and self._topic not in topics:
+            raise _unknown_topic(self._topic, topics, self._file)
 
-    def _is_chosen(self, entry: Entry) -> bool:
-        topic, *keys = (None if each is None else _text(each) for each in (entry.topic, entry.key, entry.uniq_key))
-        is_named = self._topic in (None, topic) and self._key in (None, *keys)
-        return is_named and self._chosen.has(entry.physical_offset)
+    def _chosen_of(self, entries: Iterable[Entry], topics: set[str]) -> Iterator[Entry]:
+        """The entries that are meant; `topics` gets the topics of all."""
+        for entry in entries:
+            topic, *keys = (None if each is None else _text(each) for each in (entry.topic, entry.key, entry.uniq_key))
+            if topic is not None:
+                topics.add(topic)
+            is_named = self._topic in (None, topic) and self._key in (None, *keys)
+            if is_named and self._chosen.has(entry.physical_offset):
+                yield entry
 
     def _row(self, entry: Entry) -> list[Any]:
         time_ms = entry.time_ms

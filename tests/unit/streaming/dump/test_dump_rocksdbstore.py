@@ -12,7 +12,7 @@ from support.broker_stores import unpack
 from unit.streaming.dump.dumps import file_dump
 
 from reput.sinks.index.rocksdb_index import keys_of
-from reput.source.errors import OptionError, StoreError
+from reput.source.errors import OptionError, StoreError, UnknownNameError
 from reput.source.log.mapped_file_queue import MappedFileQueue
 from reput.source.log.range_reader import DecodeOptions, scan_windows
 from reput.streaming.dump.entry_files import FileKind
@@ -74,6 +74,9 @@ def test_what_is_chosen(home: Path) -> None:
     at = row["physical_offset"]
     assert set(file_dump(path, begin=at, end=at + 1).offsets()) == {at}
     assert len(file_dump(path, limit=4).rows) == 4
+    assert file_dump(path, selection=RecordSelection(topic="T", key="nope")).rows == []
+    with pytest.raises(UnknownNameError, match=r"no topic is called Com in .*; is Comp meant"):
+        file_dump(path, selection=RecordSelection(topic="Com"))
     with pytest.raises(OptionError, match="has no records"):
         file_dump(path, selection=RecordSelection(since=0))
 
@@ -104,3 +107,15 @@ def test_a_database_of_another_kind(tmp_path: Path) -> None:
     path = unpack("v5-config-v2-batchcq", tmp_path) / "store" / "config" / "rdb"
     with pytest.raises(StoreError, match=r"is a RocksDB database of another kind: it has no column family offset;"):
         file_dump(path)
+
+
+def test_a_queue_that_is_not_there(tmp_path: Path) -> None:
+    """An unknown topic or queue of a database of queues is no empty answer."""
+    path = unpack("v5-rocksdb", tmp_path) / "store" / "consumequeue"
+    topic = file_dump(path, limit=1).rows[0]["topic"]
+    with pytest.raises(UnknownNameError, match=f"no topic is called {topic}x in .*; is .*{topic}"):
+        file_dump(path, selection=RecordSelection(topic=f"{topic}x"))
+    with pytest.raises(UnknownNameError, match=f"the topic {topic} has no queue 77"):
+        file_dump(path, selection=RecordSelection(topic=topic, queue_id=77))
+    with pytest.raises(UnknownNameError, match="no topic has the queue 77"):
+        file_dump(path, selection=RecordSelection(queue_id=77))
