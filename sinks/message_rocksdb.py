@@ -19,6 +19,8 @@ from reput.source.log.store_layout import MORE_IN_ROCKSDB
 
 _TIMERS, _TRANSACTIONS = "timer", "trans"
 SPLIT: Final = b"@"
+#: The letters in a key of the index that say what it is: a key, a tag or a unique key.
+KEY, TAG, UNIQUE = "K", "T", "U"
 _LAST_OFFSET = b"lastOffsetPy"
 #: Keys of the index that say how far it is.
 PLACES: Final = (_LAST_OFFSET, b"lastStoreTimeStamp")
@@ -52,7 +54,7 @@ class EntryKind(str, Enum):
     BAD_ENTRY = "BAD_ENTRY"
 
 
-_KINDS = {b"K": EntryKind.KEY, b"T": EntryKind.TAG, b"U": EntryKind.UNIQ_KEY}
+_KINDS = {KEY.encode(): EntryKind.KEY, TAG.encode(): EntryKind.TAG, UNIQUE.encode(): EntryKind.UNIQ_KEY}
 
 
 class Entry(NamedTuple):

@@ -20,13 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from reput.sinks.findings import Difference, Findings
-from reput.sinks.message_rocksdb import LONG_BYTES, PLACES, SPLIT, bytes_of, long_of, of_store
+from reput.sinks.message_rocksdb import KEY, LONG_BYTES, PLACES, SPLIT, TAG, UNIQUE, bytes_of, long_of, of_store
 from reput.source.printable import printable
 from reput.source.record.message_decoder import Message
 from reput.source.record.message_format import is_indexed
 from reput.source.record.message_properties import split_keys
 
-_KEY, _TAG, _UNIQUE = "K", "T", "U"
 _HOUR_MS = 3_600_000
 # Fewer keys than this are asked for at once.
 _ASKED = 10_000
@@ -38,10 +37,10 @@ def keys_of(message: Message) -> Iterator[bytes]:
     if not topic or not unique or message.store_timestamp <= 0 or not is_indexed(message.sys_flag):
         return
     hour = bytes_of(message.store_timestamp // _HOUR_MS * _HOUR_MS)
-    named = [(_KEY, key) for key in dict.fromkeys(split_keys(message.keys or "")) if key]
-    named += [(_TAG, message.tags)] if message.tags else []
+    named = [(KEY, key) for key in dict.fromkeys(split_keys(message.keys or "")) if key]
+    named += [(TAG, message.tags)] if message.tags else []
     middles = [f"{topic}@{kind}@{key}@{unique}" for kind, key in named]
-    for middle in (*middles, f"{topic}@{_UNIQUE}@{unique}"):
+    for middle in (*middles, f"{topic}@{UNIQUE}@{unique}"):
         yield b"".join((hour, SPLIT, middle.encode(), SPLIT, bytes_of(message.physical_offset)))
 
 
@@ -73,7 +72,7 @@ class RocksDBIndex:
         """
         found = (
             offset
-            for kind in (_KEY, _UNIQUE)
+            for kind in (KEY, UNIQUE)
             for stored, offset in self._with_prefix(f"@{topic}@{kind}@{key}@".encode(errors="surrogateescape"), begin)
             if begin <= stored <= end
         )

@@ -43,6 +43,7 @@ from reput.source.log.broker_check import BrokerRecord, GoodRecords, OddRecord, 
 from reput.source.log.mapped_file_queue import MappedFile
 from reput.source.log.offset_range import OffsetRange
 from reput.source.log.range_reader import DecodeOptions, scan_windows
+from reput.source.options import LONG_MAX
 from reput.source.record.message_format import is_indexed
 from reput.source.record.message_properties import (
     KEY_SEPARATOR,
@@ -62,8 +63,6 @@ from reput.streaming.doctor.start_settings import StartSettings, not_known
 from reput.streaming.doctor.waiting import TIMER_TOPIC, WaitingMessages
 from reput.streaming.effects.range_task import RangeTask
 from reput.streaming.output.recovery_start import recovered_first
-
-_NO_END = (1 << 63) - 1
 
 
 class NoStartError(Exception):
@@ -938,7 +937,7 @@ class _Start:
         )
         ends = {(each.topic, each.queue_id): each.max_offset for each in states}
         beyond_end = sum(
-            queue.entries_in([(self.log_end, _NO_END)])
+            queue.entries_in([(self.log_end, LONG_MAX)])
             for queue in queues.values()
             if isinstance(queue, BrokerRocksDBQueue)
         )

@@ -246,7 +246,7 @@ def _keeps_rocksdb_alone(config: PipelineConfig, broker: BrokerConf, needs: Logi
     """Whether the broker has queues in RocksDB alone, and starts with them in a way that is known."""
     folder, database = broker.rocksdb_folder, rocksdb_queues(config.store)
     if not releases.KEEPS_ROCKSDB_APART.holds(version):
-        folder = CONSUME_QUEUE
+        folder = CONSUME_QUEUE  # a release that is only tried passes over the setting
     return (
         releases.KEEPS_QUEUES_IN_ROCKSDB.holds(version)
         and broker.text("storeType").lower() == _ROCKSDB_QUEUES

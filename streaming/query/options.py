@@ -86,7 +86,7 @@ _UPPER_OF_GO = 20
 _KINDS = ("key", "uniq_key", "msg_id", "queue_offset", "time")
 _QUEUE = {"topic", "queue_id"}
 _LISTED = "'reput dump --topic TOPIC --since TIME --until TIME' lists all messages of a topic and time"
-_LISTED_IN_TABLE = "'reput sql' lists messages by anything else"
+_LISTED_IN_TABLE = "'reput sql' chooses messages by anything else"
 # The options that each kind needs, in a store and in a table, and those that it also allows.
 _WANTED = {
     "key": {"topic"},

@@ -177,9 +177,7 @@ READERS = (
     Reader("deltalake, SQL", LOG, (DELTALAKE, PYARROW), "deltalake"),
     Reader("deltalake, pyarrow's dataset", LOG, (DELTALAKE, PYARROW), "deltalake_dataset"),
     Reader("Polars `scan_delta`", LOG, ("polars==2.1.0", DELTALAKE), "polars"),
-    Reader(
-        "DuckDB `delta_scan`", LOG, ("duckdb==1.5.5", "duckdb-extension-delta==1.5.5", "pytz==2026.6"), "duckdb_delta"
-    ),
+    Reader("DuckDB `delta_scan`", LOG, ("duckdb==1.5.5", "duckdb-extension-delta==1.5.5", PYTZ), "duckdb_delta"),
     Reader("ClickHouse (chdb) `deltaLakeLocal()`", LOG, ("chdb==4.4.0", PYARROW), "chdb_delta"),
     Reader("Daft", LOG, ("daft==0.7.26", DELTALAKE, "pyarrow==25.0.1"), "daft"),
     Reader("Sail", LOG, ("pysail==0.7.2", "pyspark-client==4.0.1"), "sail"),
