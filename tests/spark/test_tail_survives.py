@@ -82,6 +82,10 @@ class Stage:
     def wait(self, done: Callable[[], bool]) -> None:
         self.tail.wait(done, LIMIT_SECONDS)
 
+    def reaches(self, offset: int) -> None:
+        """Until every sink has the log up to an offset."""
+        self.wait(lambda: self.tail.end_offset() >= offset)
+
     @contextmanager
     def fault(self, who: set[str], words: str) -> Iterator[None]:
         """A fault: in its course `who` begins to wait for what `words` says, once each; then all go on."""
@@ -140,19 +144,18 @@ def filled(path: Path) -> Iterator[None]:
 def held(pid: int) -> tuple[int, int, int]:
     """How many threads a process has, without and with those of deltalake's pool, and how many descriptors.
 
-    The pool reads a table's log with dozens of threads, each of which ends when it was idle for ten seconds. A merge of
-    the table's files opens some for a moment. So each is the least of three seconds: what is lost stays.
+    The pool reads a table's log with dozens of threads, each of which ends when it was idle for ten seconds.
     """
-    looks = []
-    for _ in range(15):
-        time.sleep(0.2)
-        names = []
-        for thread in Path(f"/proc/{pid}/task").iterdir():
-            with suppress(OSError):  # it has just ended
-                names.append((thread / "comm").read_text().strip())
-        looks.append((len(names) - names.count(_POOL), len(names), len(list(Path(f"/proc/{pid}/fd").iterdir()))))
-    threads, all_threads, descriptors = map(min, zip(*looks, strict=True))
-    return threads, all_threads, descriptors
+    names = []
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(OSError):  # it has just ended
+            names.append((thread / "comm").read_text().strip())
+    return len(names) - names.count(_POOL), len(names), len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+def log_end(oracle: Oracle) -> int:
+    """Where the last complete record of the log ends now."""
+    return LogReader(SourceOptions.parse(oracle.config.source_options())).settled_end(0)
 
 
 @pytest.mark.parametrize(("deaths", "attempts"), [(1, 1), pytest.param(3, 2, marks=pytest.mark.slow)])
@@ -166,8 +169,7 @@ def test_what_passes(deaths: int, attempts: int, tmp_path: Path, proof: Proof) -
         processes_die(stage, deaths)
         written = stage.writer.end()
         oracle = Oracle(tmp_path)
-        end = LogReader(SourceOptions.parse(oracle.config.source_options())).settled_end(0)
-        stage.wait(lambda: stage.tail.end_offset() >= end)
+        stage.reaches(log_end(oracle))
         stage.tail.process.send_signal(signal.SIGTERM)
         assert stage.tail.process.wait(LIMIT_SECONDS) == 0, stage.tail.last_words()
         assert "Traceback" not in stage.tail.said.read_text()
@@ -204,15 +206,16 @@ def directories_go(stage: Stage) -> None:
 
 def processes_die(stage: Stage, deaths: int) -> None:
     stage._seen = len(stage.tail.said.read_text())
-    before = stage.tail.end_offset()
-    # One of those that tell Spark where the log ends.
+    # One of those that tell Spark where the log ends. Its query meets the death when it asks again, and a micro-batch
+    # that was planned before may end first: so it is over when all is dispatched that the log has now.
     os.kill(stage.tail.children("-m pyspark.sql.streaming.python_streaming_source_runner")[-1], signal.SIGKILL)
-    stage.tail.wait_beyond(before)  # Spark may have made it good by itself
+    stage.reaches(log_end(Oracle(stage.root)) + 1)  # Spark may have made it good by itself
     stage.wait(stage.nobody_waits)
     counts = [held(stage.tail.process.pid)]
     for _ in range(deaths):
         with stage.fault({"logic", "table"}, "Spark's Java process was killed by SIGKILL"):
             os.kill(stage.tail.jvm(), signal.SIGKILL)
+        time.sleep(3)
         counts.append(held(stage.tail.process.pid))
     threads, all_threads, descriptors = zip(*counts, strict=True)
     assert max(threads) <= threads[0] + 2, counts
