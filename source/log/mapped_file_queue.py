@@ -40,7 +40,7 @@ from reput.source.record import dledger_entry as dle
 from reput.source.record import message_format as fmt
 from reput.source.record.dledger_entry import ENTRY_HEADER_SIZE
 from reput.source.record.message_format import BORNHOST_V6_FLAG
-from reput.source.system import limit_reached
+from reput.source.system import limit_reached, open_unnoticed
 
 _log = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ def open_for_reading(path: str, offset: int | None = None) -> Iterator[int]:
         It cannot be opened, or not be read inside the ``with``; see ``read_error``.
     """
     try:
-        descriptor = _open(path)
+        descriptor = open_unnoticed(path)
         try:
             yield descriptor
         finally:
@@ -102,14 +102,6 @@ def open_for_reading(path: str, offset: int | None = None) -> Iterator[int]:
         if (known := read_error(path, error, offset)) is None:
             raise
         raise known from error
-
-
-def _open(path: str) -> int:
-    flags = os.O_RDONLY | os.O_CLOEXEC
-    try:
-        return os.open(path, flags | os.O_NOATIME)
-    except PermissionError:  # O_NOATIME is for the file's owner only
-        return os.open(path, flags)
 
 
 @contextmanager

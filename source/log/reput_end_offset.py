@@ -24,6 +24,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from reput.source.log.early_look import seen_early
 from reput.source.log.mapped_file_queue import HEAD_SIZE, MappedFile, MappedFileQueue, is_begun, open_segment, read_head
 from reput.source.log.range_reader import DecodeOptions, scan_windows
 from reput.source.log.segment_scan import OpenSegment
@@ -159,10 +160,10 @@ class ReputEndFinder:
         looks = 1
         # A busy machine may sleep too long: what was complete at the second look is trusted at the third.
         while (end.held_back or self._is_young_doubt()) and (self._clock() < deadline or looks < _LOOKS_AT_LEAST):
-            began = self._clock()
             self._meanwhile()
             self._meanwhile = _nothing
-            time.sleep(max(0.0, max(self._tail_guard_ms, 1) / 1000 - (self._clock() - began)))
+            seen = [known.seen_at for known in self._last.values()] + [doubt.seen_at for doubt in self._doubts.values()]
+            time.sleep(max(0.0, max(seen) + max(self._tail_guard_ms, 1) / 1000 - self._clock()))
             looks += 1
             passed = self._passed
             end = self.find(load(), start)
@@ -198,15 +199,17 @@ class ReputEndFinder:
                 if note is not None:
                     note(last)
                 digest = zlib.crc32(window.data[last - window.start : end - window.start].data)
-        if last < 0 or verdict is Verdict.BLANK or self._is_settled(last, digest):
+        if last < 0 or verdict is Verdict.BLANK or self._is_settled(file, last, end, digest):
             return ReputEnd(end, verdict)
         return ReputEnd(last, verdict, end - last)
 
-    def _is_settled(self, offset: int, digest: int) -> bool:
+    def _is_settled(self, file: MappedFile, offset: int, end: int, digest: int) -> bool:
         now = self._clock()
         known = self._known_last.get(offset)
         if known is None or known.digest != digest:
-            known = _LastRecord(digest, now)
+            begin = file.file_from_offset
+            seen_at = seen_early(file.path, offset - begin, end - begin, digest)
+            known = _LastRecord(digest, now if seen_at is None else seen_at)
         self._last[offset] = known
         return (now - known.seen_at) * 1000 >= self._tail_guard_ms
 

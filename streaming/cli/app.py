@@ -13,6 +13,7 @@ from copy import copy
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache, wraps
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar, get_type_hints
 
 import typer
@@ -20,6 +21,8 @@ from typer.core import TyperCommand, TyperGroup
 
 import reput
 from reput.source.errors import OptionError
+from reput.source.log.early_look import look_early
+from reput.source.log.store_layout import COMMIT_LOG
 from reput.source.printable import NUMBER_FORM
 from reput.source.system import PROCESSES, READING, SPARK, check_limits
 from reput.streaming.cli.log_lines import LogFormat, LogLines, log_to_standard_error, write_error
@@ -232,6 +235,8 @@ class Application(typer.Typer):
             @wraps(function)
             def called(**given: Any) -> Any:
                 given = {name: made_absolute(value) for name, value in given.items()}
+                if isinstance(store := given.get("store"), Path):
+                    look_early(store / COMMIT_LOG)
                 made = {
                     name: group(**{each: given[each] for each in _options_of(group)}) for name, group in groups.items()
                 }

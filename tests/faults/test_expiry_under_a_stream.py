@@ -154,7 +154,7 @@ def test_segments_that_go_while_the_end_is_looked_for(fail: bool, tmp_path: Path
         offsets = [record.physical_offset for record in records]
         reader = stream(tmp_path / str(number), fail=fail)
         offset = reader.initialOffset()
-        real, left = mapped_file_queue._open, [number]
+        real, left = mapped_file_queue.open_unnoticed, [number]
 
         def opened(path: str, real: Any = real, left: list[int] = left) -> int:
             left[0] -= 1
@@ -162,7 +162,7 @@ def test_segments_that_go_while_the_end_is_looked_for(fail: bool, tmp_path: Path
                 Path(path).unlink()
             return int(real(path))
 
-        with mock.patch.object(mapped_file_queue, "_open", opened):
+        with mock.patch.object(mapped_file_queue, "open_unnoticed", opened):
             try:
                 offset = reader.latestOffset(offset, ReadMaxBytes(3000))
             except (DataLossError, SegmentError) as error:

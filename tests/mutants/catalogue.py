@@ -702,6 +702,13 @@ MUTANTS = (
         "faults/test_torn_tail.py",
     ),
     _mutant(
+        "a record that has changed since the early look is trusted at once",
+        "source/log/early_look.py",
+        "        if look.path == path and look.digest(begin, end) == digest:\n",
+        "        if look.path == path:\n",
+        "unit/source/log/test_early_look.py",
+    ),
+    _mutant(
         "another record at the last one's offset is taken for it",
         "streaming/output/logic_sinks.py",
         "    if found != known:\n",
