@@ -9,7 +9,6 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -116,10 +115,6 @@ def ledger_brokers(table: TableLocation) -> list[str]:
     path = consumption_table_path(table).resolve()
     files = read_snapshot(path).files() if is_table(path) else ()
     return sorted({file.bounds.broker for file in files if file.bounds.broker is not None})
-
-
-class _NothingExpiredError(Exception):
-    """No row of the ledger has expired that may go."""
 
 
 @dataclass(frozen=True)
@@ -239,15 +234,14 @@ class ConsumptionTable:
         if delta is None or limits.latest_ms is None:
             return done
 
-        def change(snapshot: Snapshot) -> Change:
+        def change(snapshot: Snapshot) -> Change | None:
             found = self._expired_moves(delta, snapshot.files_of(self.broker), limits)
             if not found.rows:
-                raise _NothingExpiredError
+                return None
             done.rows, done.files = found.rows, len(found.masks)
             return self._without(delta, found)
 
-        with suppress(_NothingExpiredError):
-            delta.commit(change)
+        delta.commit(change)
         return done
 
     def expired(self, now_s: float) -> Expired:

@@ -168,14 +168,9 @@ class DataFile:
         """
         buffer = pa.BufferOutputStream()
         pq.write_table(rows, buffer, compression="zstd", **options)
-        bounds = {name: pc.min_max(rows[name]).as_py() for name in columns}
-        statistics_json = delta_statistics(
-            rows.num_rows,
-            {name: each["min"] for name, each in bounds.items()},
-            {name: each["max"] for name, each in bounds.items()},
-            {name: rows[name].null_count for name in columns},
-        )
-        return cls.put(storage, f"part-{uuid.uuid4()}.zstd.parquet", buffer.getvalue(), statistics_json)
+        statistics = FileStatistics(columns)
+        statistics.add(rows)
+        return cls.put(storage, f"part-{uuid.uuid4()}.zstd.parquet", buffer.getvalue(), statistics.to_json())
 
     @classmethod
     def new(cls, name: str, size_bytes: int, statistics_json: str) -> DataFile:
@@ -260,6 +255,34 @@ def bad_files(storage: TableStorage, files: Sequence[DataFile]) -> list[tuple[Da
             size = f"{file.size_bytes} were committed"
             bad.append((file, f"has {there.size_bytes} bytes, {size}" if there else "is not there"))
     return bad
+
+
+class FileStatistics:
+    """Delta's statistics of some columns of one file, gathered row group by row group."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self.rows = 0
+        self._least: dict[str, Any] = {}
+        self._greatest: dict[str, Any] = {}
+        self._nulls = dict.fromkeys(columns, 0)
+
+    def add(self, table: pa.Table) -> None:
+        """Add a row group, which has the columns; a dictionary is in one piece."""
+        self.rows += table.num_rows
+        for name in self._nulls:
+            values = table[name]
+            self._nulls[name] += values.null_count
+            if pa.types.is_dictionary(values.type):  # it may have more texts than these rows
+                texts = values.chunk(0)
+                values = texts.dictionary.take(texts.indices.unique().drop_null())
+            bounds = pc.min_max(values).as_py()
+            if bounds["min"] is not None:
+                self._least[name] = min(self._least.get(name, bounds["min"]), bounds["min"])
+                self._greatest[name] = max(self._greatest.get(name, bounds["max"]), bounds["max"])
+
+    def to_json(self) -> str:
+        """The statistics as Delta keeps them."""
+        return delta_statistics(self.rows, self._least, self._greatest, self._nulls)
 
 
 def delta_statistics(rows: int, least: Mapping[str, Any], greatest: Mapping[str, Any], nulls: Mapping[str, int]) -> str:

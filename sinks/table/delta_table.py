@@ -610,14 +610,6 @@ class TransactionAlreadyCommittedError(SinkError):
     code = "already-committed"
 
 
-class _FilesGoneError(Exception):
-    """Files that were to be replaced are no longer the table's."""
-
-
-class _NothingToAddError(Exception):
-    """The table has all its columns."""
-
-
 class DeltaTable:
     """One Delta table, made by `open_or_create`.
 
@@ -695,15 +687,11 @@ class DeltaTable:
     def _add_new_columns(self) -> None:
         """Add the columns that the table lacks, in one commit, unless another writer does."""
 
-        def change(snapshot: Snapshot) -> Change:
+        def change(snapshot: Snapshot) -> Change | None:
             lacking = new_columns(self._schema, snapshot.schema, self._later)
-            if not lacking:
-                raise _NothingToAddError
-            return Change((), (), None, new_columns=lacking)
+            return Change((), (), None, new_columns=lacking) if lacking else None
 
-        with suppress(_NothingToAddError):
-            change(self._latest())
-            version = self.commit(change)
+        if change(self._latest()) is not None and (version := self.commit(change)) is not None:
             _LOGGER.info("%s: version %d has new columns, null in the rows that are there", self.path, version)
 
     def last_transaction_version(self, app_id: str) -> int | None:
@@ -757,10 +745,14 @@ class DeltaTable:
         TransientError
             Other writers committed first again and again; nothing was written.
         """
-        return self.commit(lambda _: Change(files, (), (app_id, version), note=note or {}), check)
+        made = self.commit(lambda _: Change(files, (), (app_id, version), note=note or {}), check)
+        assert made is not None
+        return made
 
-    def commit(self, make: Callable[[Snapshot], Change], check: Check | None = None) -> int:
+    def commit(self, make: Callable[[Snapshot], Change | None], check: Check | None = None) -> int | None:
         """Commit what `make` returns for the present snapshot, again if another writer is first; see `append`.
+
+        Returns the new version; None, and commits nothing, if `make` returns None.
 
         Reputs commit in turn: of several with many small commits, the slowest would always come second.
         """
@@ -770,7 +762,7 @@ class DeltaTable:
                     stack.enter_context(turn(self.path / LOG, _TURN_S))
             return self._commit_behind_others(make, check)
 
-    def _commit_behind_others(self, make: Callable[[Snapshot], Change], check: Check | None) -> int:
+    def _commit_behind_others(self, make: Callable[[Snapshot], Change | None], check: Check | None) -> int | None:
         attempts = self.storage.commit_attempts
         for number in range(attempts):
             if number:
@@ -784,6 +776,8 @@ class DeltaTable:
             except StaleSnapshotError:
                 self._keep(None)
                 continue
+            if change is None:
+                return None
             check_files(self.storage, change.files)
             self.storage.make_durable(file.path for file in change.files)
             if self._commit(snapshot, change):
@@ -847,18 +841,14 @@ class DeltaTable:
         vector. Raises what `append` raises.
         """
 
-        def change(snapshot: Snapshot) -> Change:
+        def change(snapshot: Snapshot) -> Change | None:
             files_now = self.files_between(snapshot, start, end)
             found = {file.path: file for file in files_now if file.vector is None}
             if not set(removed) <= found.keys():
-                raise _FilesGoneError
+                return None
             return Change(files, [found[path] for path in removed], None, note=note or {})
 
-        try:
-            self.commit(change)
-        except _FilesGoneError:
-            return False
-        return True
+        return self.commit(change) is not None
 
     def files_between(self, snapshot: Snapshot, start: int, end: int) -> Iterator[DataFile]:
         """Each file of a snapshot that may have a row with `physical_offset` in `[start, end)`."""

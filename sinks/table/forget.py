@@ -25,7 +25,7 @@ from reput.sinks.table.delta_table import Change, DeltaTable
 from reput.sinks.table.forgotten_rows import ForgettingRecord
 from reput.sinks.table.history import FORGOTTEN, TableCommit, commits, log_entries
 from reput.sinks.table.log import Snapshot, transaction_id
-from reput.sinks.table.replace import RestOfFiles
+from reput.sinks.table.message_file import RestOfFiles
 from reput.sinks.table.storage import LOG, TableStorage
 from reput.source.arrays import Bools
 from reput.source.errors import OutputError
@@ -322,7 +322,7 @@ class Forgetting:
     def __init__(self, table: DeltaTable, request: ForgetRequest) -> None:
         self._table = table
         self._request = request
-        self._rests = RestOfFiles(table, self._mask)
+        self._rests = RestOfFiles(self._mask)
         self._record = ForgettingRecord(table.storage)
         self._done = Forgotten()
         self._looked_into: dict[str, RowsFound] = {}
@@ -346,8 +346,9 @@ class Forgetting:
         self._table.storage.check(removes=True)
         self._done.left = traces(self._table.storage, self._request, self._looked_into)
         if self._done.left.rows or self._done.left.log_files or self._is_unfinished():
-            self._done.version = self._table.commit(self._change)
-            self._clean(self._done.version)
+            self._done.version = version = self._table.commit(self._change)
+            assert version is not None
+            self._clean(version)
             self._done.left = traces(self._table.storage, self._request)
         return self._done
 
@@ -374,7 +375,7 @@ class Forgetting:
             )
 
     def _change(self, snapshot: Snapshot) -> Change:
-        removed, added = self._rests.of_all(filter(self._has_rows, self._table.files(snapshot)), always=True)
+        removed, added = self._rests.of_all(snapshot, filter(self._has_rows, self._table.files(snapshot)), always=True)
         self._record.put()
         self._done.rows, self._done.files_rewritten = sum(removed.values()), len(removed)
         note = {

@@ -1,23 +1,26 @@
-"""One Parquet file of the message table, written by a task: its columns, its name, its statistics."""
+"""One Parquet file of the message table: as a task writes it from the log, and without rows that are taken from it."""
 
 from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from reput.sinks.dispatch.batch import RESULT_FIELDS, last_record_of
 from reput.sinks.parquet.parquet_file import ParquetFile
 from reput.sinks.table.columns import BODY_SCHEMA
-from reput.sinks.table.data_file import DataFile, delta_statistics
+from reput.sinks.table.data_file import DataFile, FileStatistics, live_numbers, rows_at
 from reput.sinks.table.forgotten_rows import NONE_FORGOTTEN, ForgottenRows
-from reput.sinks.table.storage import TableStorage
+from reput.sinks.table.log import Snapshot
+from reput.sinks.table.storage import TableStorage, output_errors
+from reput.source.arrays import Bools, Int64s
 from reput.source.errors import CorruptRecordError
 from reput.source.kernels import record_kernels as rk
 from reput.source.kernels.batch_decoder import RecordColumns
@@ -201,7 +204,7 @@ class RangeFile:
         self._bodies = None if writer.body_bytes_max is None else BodyColumns(writer.body_bytes_max)
         self._schema = _FILE_SCHEMA if self._bodies is None else pa.schema([*_FILE_SCHEMA, *BODY_SCHEMA])
         self._last_record: list[int] | None = None
-        self._statistics = FileStatistics()
+        self._statistics = FileStatistics(STATISTICS_COLUMNS)
         self._file = ParquetFile(
             self._schema,
             by_difference=DELTA_COLUMNS,
@@ -279,29 +282,99 @@ def columns_with_bounds(schema: pa.Schema) -> list[str]:
     ]
 
 
-class FileStatistics:
-    """Delta's statistics of one file, gathered row group by row group."""
+# ----------------------------------------------------------------------------------------------------------------------
+# Rows that are taken from a table's files: each file that has such rows is replaced by one with its other rows.
+#
+# Rows go that have expired (``upkeep``), are forgotten (``forget``), or are made again by the log (``replace``). Files
+# that hold only such rows are just removed.
 
-    def __init__(self) -> None:
-        self.rows = 0
-        self._least: dict[str, Any] = {}
-        self._greatest: dict[str, Any] = {}
-        self._nulls = dict.fromkeys(STATISTICS_COLUMNS, 0)
 
-    def add(self, table: pa.Table) -> None:
-        """Add a row group, which has the columns of `STATISTICS_COLUMNS`."""
-        self.rows += table.num_rows
-        for name in STATISTICS_COLUMNS:
-            self._nulls[name] += table[name].null_count
-            values = table[name]
-            if values.type == _TEXT:  # of which the dictionary may have more than these rows
-                texts = values.chunk(0)
-                values = texts.dictionary.take(texts.indices.unique().drop_null())
-            bounds = pc.min_max(values).as_py()
-            if bounds["min"] is not None:
-                self._least[name] = min(self._least.get(name, bounds["min"]), bounds["min"])
-                self._greatest[name] = max(self._greatest.get(name, bounds["max"]), bounds["max"])
+@dataclass(frozen=True)
+class Rest:
+    """How many rows were taken from a file, and the new file with those that stay, None without any."""
 
-    def to_json(self) -> str:
-        """The statistics as Delta keeps them."""
-        return delta_statistics(self.rows, self._least, self._greatest, self._nulls)
+    taken: int
+    file: DataFile | None
+
+
+class _NothingToKeepError(Exception):
+    """A new file is not wanted: no row was taken, or none stays."""
+
+
+class RestOfFiles:
+    """Writes the rows that stay of data files from which others are taken; nothing of the table's log is changed.
+
+    Columns that others added stay, and rows that a deletion vector takes away are not written.
+    """
+
+    def __init__(self, taken: Callable[[pa.RecordBatch], Bools]) -> None:
+        """`taken` says which of some rows are taken."""
+        self._taken = taken
+        # A rest that was written is still good when another writer was first and the commit is made again.
+        self._known: dict[tuple[str, object], Rest] = {}
+
+    def of_all(
+        self, snapshot: Snapshot, files: Iterable[DataFile], *, always: bool = False
+    ) -> tuple[dict[DataFile, int], list[DataFile]]:
+        """Those of a version's files that have rows to take, with how many, and their rests; the rest as in `of`."""
+        removed, added = dict[DataFile, int](), list[DataFile]()
+        for file in files:
+            rest = self.of(snapshot, file, always=always)
+            if rest.taken or always:
+                removed[file] = rest.taken
+                added += [] if rest.file is None else [rest.file]
+        return removed, added
+
+    def of(self, snapshot: Snapshot, file: DataFile, *, always: bool = False) -> Rest:
+        """The rest of a file of a version; it is written if rows are taken, or `always`.
+
+        Raises
+        ------
+        OutputError
+            The file cannot be read, or its rest not be written.
+        """
+        if file.key not in self._known:
+            path = snapshot.storage.location / file.path
+            with output_errors(f"cannot read the deletion vector of {path}", path):
+                live = live_numbers(snapshot.storage, file)
+            self._known[file.key] = self.write(snapshot, file.path, live, always=always)
+        return self._known[file.key]
+
+    def write(self, snapshot: Snapshot, source: str, live: Int64s | None, *, always: bool = False) -> Rest:
+        """The rest of the file `source`, of which only the rows with the numbers `live` there are, or all; see `of`."""
+        name = f"part-rest-{uuid.uuid4()}.zstd.parquet"
+        root, statistics, taken = snapshot.storage.location, FileStatistics(STATISTICS_COLUMNS), 0
+        writer: pq.ParquetWriter | None = None
+        what = f"cannot write the rows of {root / source} that stay to {root / name}"
+        with suppress(_NothingToKeepError), output_errors(what, root / name), snapshot.storage.new(name) as file:
+            with ExitStack() as stack:
+                for batch, gone in self._batches(snapshot, source, live):
+                    taken += int(np.count_nonzero(gone))
+                    kept = pa.Table.from_batches([batch.filter(pa.array(~gone))])
+                    if writer is None:
+                        writer = pq.ParquetWriter(file, kept.schema, compression="zstd", store_schema=False)
+                        stack.enter_context(writer)
+                    if kept.num_rows:
+                        writer.write_table(kept)
+                        statistics.add(kept.combine_chunks())
+            if not (taken or always) or not statistics.rows:
+                raise _NothingToKeepError
+            return Rest(taken, DataFile.new(name, file.tell(), statistics.to_json()))
+        return Rest(taken, None)
+
+    def _batches(self, snapshot: Snapshot, name: str, live: Int64s | None) -> Iterator[tuple[pa.RecordBatch, Bools]]:
+        """The live rows of a file in batches, and which of them are taken."""
+        times = [column["name"] for column in snapshot.columns if column["type"] == "timestamp"]
+        for batch in rows_at(snapshot.storage, name, live):
+            rows = _with_utc(batch, times)
+            if rows.num_rows:
+                yield rows, self._taken(rows)
+
+
+def _with_utc(batch: pa.RecordBatch, times: Sequence[str]) -> pa.RecordBatch:
+    """Mark the times as UTC: Spark may write them as INT96, which has no time zone."""
+    columns = []
+    for field, values in zip(batch.schema, batch.columns, strict=True):
+        is_time = field.name in times and field.type != pa.timestamp("us", "UTC")
+        columns.append(values.cast(pa.timestamp("us", "UTC")) if is_time else values)
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)

@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from reput.sinks.table.cleaning import LOG_KEPT, clean_log, is_below
-from reput.sinks.table.data_file import MERGED, DataFile, KeyFilterWriter, remove_data_files
+from reput.sinks.table.data_file import MERGED, DataFile, FileStatistics, KeyFilterWriter, remove_data_files
 from reput.sinks.table.delta_table import Change, DeltaTable, Note
 from reput.sinks.table.history import EXPIRED
 from reput.sinks.table.log import Snapshot
@@ -41,11 +41,11 @@ from reput.sinks.table.message_file import (
     DELTA_COLUMNS,
     DICTIONARY_NUMBERS,
     PREFIX_COLUMNS,
+    STATISTICS_COLUMNS,
     TEXT_COLUMNS,
-    FileStatistics,
+    RestOfFiles,
     columns_with_bounds,
 )
-from reput.sinks.table.replace import RestOfFiles
 from reput.sinks.table.retention import ALL_FOREVER, NEVER_MS, NO_TIME, Expired, ExpiryLimits, RowRetention, expiry_ms
 from reput.sinks.table.storage import TableStorage
 from reput.source.arrays import Bools, Int64s
@@ -128,10 +128,6 @@ def _store_times_ms(rows: pa.RecordBatch) -> Int64s:
 _FILES_A_COMMIT = 16
 
 
-class _NothingExpiredError(Exception):
-    """None of the files has an expired row."""
-
-
 class TableExpiry:
     """Takes expired rows of one broker away, from the files that it is told of."""
 
@@ -179,21 +175,19 @@ class TableExpiry:
         return self._take(wanted, rows) if wanted else Expired()
 
     def _take(self, files: Mapping[str, DataFile], rows: ExpiredRows) -> Expired:
-        rests = RestOfFiles(self._table, rows.mask)
+        rests = RestOfFiles(rows.mask)
         done = Expired()
 
-        def change(snapshot: Snapshot) -> Change:
-            removed, added = rests.of_all(file for file in self._table.files(snapshot) if file.path in files)
+        def change(snapshot: Snapshot) -> Change | None:
+            there = (file for file in self._table.files(snapshot) if file.path in files)
+            removed, added = rests.of_all(snapshot, there)
             if not removed:
-                raise _NothingExpiredError
+                return None
             done.rows, done.files = sum(removed.values()), len(removed)
             return Change(added, [*removed], None, note=self._note(removed), deleted=done.rows)
 
-        try:
-            self._table.commit(change)
-        except _NothingExpiredError:  # deletion vectors have taken them, or others the files
-            for path in files:
-                self._due_ms[path] = NEVER_MS
+        if self._table.commit(change) is None:  # deletion vectors have taken them, or others the files
+            self._due_ms.update(dict.fromkeys(files, NEVER_MS))
         return done
 
     def _note(self, removed: Mapping[DataFile, int]) -> dict[str, Any]:
@@ -318,7 +312,7 @@ class Merge:
 
     def _write(self, group: Sequence[tuple[str, list[int]]]) -> DataFile:
         rows = sorted_by_topic(_read(self._storage, group))
-        statistics, buffer = FileStatistics(), pa.BufferOutputStream()
+        statistics, buffer = FileStatistics(STATISTICS_COLUMNS), pa.BufferOutputStream()
         with _parquet_writer(buffer, rows.schema) as writer:
             writer.write_table(rows, row_group_size=_ROWS_A_GROUP)
         statistics.add(rows)

@@ -653,7 +653,7 @@ MUTANTS = (
     _mutant(
         "older versions keep rows that are to be forgotten",
         "sinks/table/forget.py",
-        "            self._clean(self._done.version)\n",
+        "            self._clean(version)\n",
         "            pass\n",
         "spark/test_table_forget.py::test_nothing_is_left",
     ),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from reput.sinks.table.data_file import FileBounds
-from reput.sinks.table.message_file import TABLE_SCHEMA
-from reput.sinks.table.replace import LogRanges, Rest, RestOfFiles, RowReplacement
+from reput.sinks.table.log import Snapshot
+from reput.sinks.table.message_file import TABLE_SCHEMA, Rest, RestOfFiles
+from reput.sinks.table.replace import LogRanges, RowReplacement
 from reput.sinks.table.storage import table_storage
 from reput.source.rows.message_schema import spark_schema
 
@@ -36,9 +36,14 @@ def rows() -> pa.Table:
     return pa.table({**columns, "note": pa.array(map(str, range(len(PLACES))))})
 
 
-def replacement(root: Path, *ranges: tuple[int, int]) -> RestOfFiles:
-    table: Any = SimpleNamespace(path=root, storage=table_storage(root), schema=spark_schema(TABLE_SCHEMA))
+def replacement(*ranges: tuple[int, int]) -> RestOfFiles:
+    table: Any = None  # not asked for the rest of a file
     return RowReplacement(table, "b", LogRanges(ranges), ())._rests
+
+
+def version(root: Path) -> Snapshot:
+    metadata = {"schemaString": spark_schema(TABLE_SCHEMA).json()}
+    return Snapshot(table_storage(root), 0, {}, metadata, {}, {}, None)
 
 
 @pytest.mark.parametrize("int96", [False, True])
@@ -46,8 +51,8 @@ def replacement(root: Path, *ranges: tuple[int, int]) -> RestOfFiles:
 def test_the_rest_of_a_file(tmp_path: Path, int96: bool, live: list[int] | None) -> None:
     before = rows()
     pq.write_table(before, tmp_path / "mixed.parquet", use_deprecated_int96_timestamps=int96, row_group_size=4)
-    job = replacement(tmp_path, (100, 400), (500, 800))
-    written = job.write("mixed.parquet", None if live is None else np.array(live))
+    job = replacement((100, 400), (500, 800))
+    written = job.write(version(tmp_path), "mixed.parquet", None if live is None else np.array(live))
     taken, rest = written.taken, written.file
     kept = [row for row in (range(len(PLACES)) if live is None else live) if row not in {1, 3, 5, 7}]
     assert taken == len(set(range(len(PLACES)) if live is None else live) & {1, 3, 5, 7})
@@ -64,8 +69,8 @@ def test_the_rest_of_a_file(tmp_path: Path, int96: bool, live: list[int] | None)
 def test_a_file_of_which_nothing_or_all_is_replaced(tmp_path: Path) -> None:
     """The first stays in the table as it is; of the second nothing is left to write."""
     pq.write_table(rows(), tmp_path / "mixed.parquet")
-    assert replacement(tmp_path, (2000, 3000)).write("mixed.parquet", None) == Rest(0, None)
+    assert replacement((2000, 3000)).write(version(tmp_path), "mixed.parquet", None) == Rest(0, None)
     ours = rows().filter(pc.equal(rows()["broker"], "b")).slice(0, 7)
     pq.write_table(ours, tmp_path / "ours.parquet")
-    assert replacement(tmp_path, (0, 1000)).write("ours.parquet", None) == Rest(7, None)
+    assert replacement((0, 1000)).write(version(tmp_path), "ours.parquet", None) == Rest(7, None)
     assert {path.name for path in tmp_path.iterdir()} == {"mixed.parquet", "ours.parquet"}
