@@ -18,15 +18,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from reput.sinks.findings import Difference, Findings
 from reput.sinks.table import digest_kernels as dk
-from reput.sinks.table.data_file import DataFile, is_of_broker, live_numbers
+from reput.sinks.table.data_file import DataFile, is_of_broker, live_batches
 from reput.sinks.table.forgotten_rows import NONE_FORGOTTEN, ForgottenRows
-from reput.sinks.table.message_file import TABLE_SCHEMA, TEXT_COLUMNS
-from reput.sinks.table.retention import NO_TIME, ExpiryLimits
+from reput.sinks.table.message_file import TEXT_COLUMNS
+from reput.sinks.table.retention import NO_TIME, ExpiryLimits, numbered, store_times_ms
 from reput.sinks.table.storage import TableStorage
 from reput.source.arrays import Bools, Int64s
 from reput.source.log.segment_scan import Window
@@ -137,15 +135,10 @@ def expired_rows(rows: pa.RecordBatch, limits: ExpiryLimits | None) -> Bools | N
     """Which rows have expired; None if none has."""
     if limits is None or limits.latest_ms is None:
         return None
-    times = _column(rows, "store_time")
-    is_known = times.is_valid().to_numpy(zero_copy_only=False)
-    times_ms = np.where(is_known, _numbers(times) // 1000, NO_TIME)
-    if not bool((is_known & (times_ms < limits.latest_ms)).any()):
+    times_ms = store_times_ms(_column(rows, "store_time"))
+    if not bool(((times_ms != NO_TIME) & (times_ms < limits.latest_ms)).any()):
         return None
-    topics = _column(rows, "topic")
-    topics = topics if pa.types.is_dictionary(topics.type) else topics.cast(pa.string()).dictionary_encode()
-    codes = pc.fill_null(topics.indices, -1).to_numpy()
-    return limits.mask(codes, topics.dictionary.to_pylist(), times_ms)
+    return limits.mask(*numbered(_column(rows, "topic")), times_ms)
 
 
 class RecordRows:
@@ -313,24 +306,14 @@ class RowsReader:
         OSError, pa.ArrowException
             The file cannot be read.
         """
-        live, first = live_numbers(self.storage, file), 0
-        with self.storage.open(file.path) as opened:
-            known = pq.ParquetFile(opened)
-            columns = [name for name in (*COLUMNS, "broker") if name in known.schema_arrow.names]
-            texts = [name for name in TEXT_COLUMNS if name in columns]
-            parquet = pq.ParquetFile(
-                opened, metadata=known.metadata, coerce_int96_timestamp_unit="us", read_dictionary=texts
-            )
-            for batch in map(_without_views, parquet.iter_batches(_ROWS_A_READ, columns=columns, use_threads=False)):
-                keep = self._is_of_broker(batch)
-                if live is not None:
-                    keep &= np.isin(np.arange(first, first + len(keep)), live, assume_unique=True)
-                first += len(keep)
-                if self.least is not None:
-                    keep &= _is_from(batch, self.least)
-                if (expired := expired_rows(batch, self.expired)) is not None:
-                    keep &= ~expired
-                yield batch if keep.all() else batch.filter(pa.array(keep))
+        options = {"texts": TEXT_COLUMNS, "batch_size": _ROWS_A_READ, "use_threads": False}
+        for batch in live_batches(self.storage, file, (*COLUMNS, "broker"), **options):
+            keep = self._is_of_broker(batch)
+            if self.least is not None:
+                keep &= _is_from(batch, self.least)
+            if (expired := expired_rows(batch, self.expired)) is not None:
+                keep &= ~expired
+            yield batch if keep.all() else batch.filter(pa.array(keep))
 
     def sums(self, file: DataFile) -> FileSums:
         """The sums over a file's rows; of one that is damaged, over those before the damage."""
@@ -352,15 +335,6 @@ class RowsReader:
         if "broker" not in batch.schema.names:
             return np.zeros(batch.num_rows, np.bool_)
         return np.array(is_of_broker(batch, self.broker))  # a copy, which may be written
-
-
-def _without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with plain texts: deltalake's files have views, which pyarrow cannot filter."""
-    columns = [
-        column.cast(TABLE_SCHEMA.field(name).type) if "_view" in str(column.type) else column
-        for name, column in zip(batch.schema.names, batch.columns, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
 def _is_from(batch: pa.RecordBatch, least: int) -> Bools:

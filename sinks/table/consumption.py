@@ -32,7 +32,7 @@ from reput.sinks.table.delta_table import Change, DeltaTable, is_table
 from reput.sinks.table.history import EXPIRED
 from reput.sinks.table.location import TableLocation, consumption_table_path
 from reput.sinks.table.log import Snapshot, read_snapshot
-from reput.sinks.table.retention import ALL_FOREVER, Expired, ExpiryLimits, RowRetention
+from reput.sinks.table.retention import ALL_FOREVER, Expired, ExpiryLimits, RowRetention, numbered, store_times_ms
 from reput.sinks.table.storage import TableStorage, output_errors
 from reput.source.arrays import Bools, Int64s
 from reput.source.times import milliseconds_of, time_of
@@ -268,9 +268,8 @@ class ConsumptionTable:
             if file.vector is not None or file.bounds.broker != self.broker or (first and first >= least):
                 continue
             moves = self._read(delta, file, ("topic", "seen_after"))
-            topics = moves["topic"].combine_chunks().dictionary_encode()
-            times = moves["seen_after"].cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64()).to_numpy()
-            mask = limits.mask(topics.indices.to_numpy(), topics.dictionary.to_pylist(), times)
+            topics = numbered(moves["topic"].unify_dictionaries().combine_chunks())
+            mask = limits.mask(*topics, store_times_ms(moves["seen_after"].combine_chunks()))
             if mask.any():
                 masks.append((file, mask))
                 rows = self._read(delta, file).filter(pa.array(mask)).cast(CONSUMPTION_SCHEMA)
@@ -338,7 +337,7 @@ def read_moves(storage: TableStorage, file: DataFile, names: Sequence[str] = CON
     fields = [CONSUMPTION_SCHEMA.field(name) for name in names]
     texts = {field.name: _DICTIONARY for field in fields if field.type == pa.string()}
     schema = pa.schema([field.with_type(texts.get(field.name, field.type)) for field in fields])
-    batches = live_batches(storage, file, names, read_dictionary=[*texts])
+    batches = live_batches(storage, file, names, texts=texts)
     return pa.Table.from_batches(batches, None).select(list(names)).cast(schema)
 
 

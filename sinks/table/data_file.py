@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -413,6 +413,7 @@ def _container(data: bytes, at: int, count: int, *, is_runs: bool) -> tuple[Int6
 # The rows of a version of a table as they are read without Spark: those that no deletion vector takes away.
 
 _ROWS_AT_ONCE = 128 * 1024
+_Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
 _OF_LAST_ROW = ("physical_offset", "msg_size", "store_time", "body_crc")
 
 
@@ -440,7 +441,7 @@ def rows_in(storage: TableStorage, file: DataFile) -> int:
 def live_batches(
     storage: TableStorage, file: DataFile, columns: Sequence[str], **options: Any
 ) -> Iterator[pa.RecordBatch]:
-    """A file's rows with those of the columns that it has, some at a time; `options` are those of ``ParquetFile``.
+    """A file's rows with those of the columns that it has, some at a time; `options` are those of `rows_at`.
 
     Raises
     ------
@@ -451,19 +452,45 @@ def live_batches(
 
 
 def rows_at(
-    storage: TableStorage, path: str, live: Int64s | None, columns: Sequence[str] | None = None, **options: Any
+    storage: TableStorage,
+    path: str,
+    live: Int64s | None,
+    columns: Sequence[str] | None = None,
+    *,
+    texts: Collection[str] = (),
+    **options: Any,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a file with the numbers `live`, which ascend, or all; the rest as in `live_batches`."""
+    """The rows of a file with the numbers `live`, which ascend, or all; the rest as in `live_batches`.
+
+    `texts` are those of ``TableStorage.parquet``, `options` those of ``iter_batches``.
+    """
     begin = 0
-    with storage.parquet(path, coerce_int96_timestamp_unit="us", **options) as parquet:
+    with storage.parquet(path, texts=texts, coerce_int96_timestamp_unit="us") as parquet:
         there = [name for name in parquet.schema_arrow.names if columns is None or name in columns]
-        for rows in parquet.iter_batches(_ROWS_AT_ONCE, columns=None if columns is None else there):
+        options = {"batch_size": _ROWS_AT_ONCE, **options}
+        for rows in map(without_views, parquet.iter_batches(columns=None if columns is None else there, **options)):
             end = begin + rows.num_rows
             if live is not None:
                 here = live[np.searchsorted(live, begin) : np.searchsorted(live, end)] - begin
                 rows = rows.take(pa.array(here))  # noqa: PLW2901
             begin = end
             yield rows
+
+
+def without_views(rows: _Rows) -> _Rows:
+    """Rows with plain texts: deltalake's DELETE and UPDATE write views, which Arrow neither compares nor filters."""
+    schema = pa.schema([field.with_type(_without_views(field.type)) for field in rows.schema])
+    return rows if schema == rows.schema else rows.cast(schema)
+
+
+def _without_views(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_dictionary(kind):
+        return pa.dictionary(kind.index_type, _without_views(kind.value_type))
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_without_views(kind.value_type)))
+    if pa.types.is_string_view(kind):
+        return pa.string()
+    return pa.binary() if pa.types.is_binary_view(kind) else kind
 
 
 def offsets_of(storage: TableStorage, file: DataFile, broker: str) -> Int64s:

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from reput.sinks.table.columns import BODY_SCHEMA
-from reput.sinks.table.data_file import DataFile, KeyProbe, deleted_rows, logged_time
+from reput.sinks.table.data_file import DataFile, KeyProbe, deleted_rows, logged_time, without_views
 from reput.sinks.table.location import TableLocation
 from reput.sinks.table.log import check_readable, read_snapshot
 from reput.source.arrays import Int64s
@@ -305,7 +305,8 @@ def _rows_of(
         return  # the columns were added to the table later: all null
     here_names = [name for name in names if name in parquet.schema_arrow.names]
     groups = list(_groups(parquet.metadata, wanted))
-    deciding = _with_times_as_numbers(parquet.read_row_groups([number for number, _ in groups], columns=columns))
+    found_groups = parquet.read_row_groups([number for number, _ in groups], columns=columns)
+    deciding = _with_times_as_numbers(without_views(found_groups))
     fits, begin = wanted.mask(deciding), 0
     ends = np.cumsum([parquet.metadata.row_group(number).num_rows for number, _ in groups], dtype=np.int64)
     if len(gone):
@@ -317,7 +318,7 @@ def _rows_of(
     for (number, _), start, end in zip(groups, np.append(0, ends), ends, strict=False):
         here = found[(found >= start) & (found < end)] - start
         if len(here):
-            yield from _pythonic(parquet.read_row_group(number, here_names).take(pa.array(here)))
+            yield from _pythonic(without_views(parquet.read_row_group(number, here_names)).take(pa.array(here)))
 
 
 def _groups(metadata: pq.FileMetaData, wanted: Wanted) -> Iterator[tuple[int, int]]:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from reput.sinks.table.data_file import DataFile
+from reput.sinks.table.data_file import DataFile, is_of_broker
 from reput.sinks.table.delta_table import Change, DeltaTable
 from reput.sinks.table.log import Snapshot
 from reput.sinks.table.message_file import RestOfFiles
@@ -113,7 +113,5 @@ class RowReplacement:
         return True, None
 
     def _replaced(self, rows: pa.RecordBatch) -> Bools:
-        ours = pc.fill_null(pc.equal(rows["broker"], self._broker), fill_value=False)
         physical_offsets = pc.fill_null(rows["physical_offset"], -1).to_numpy(zero_copy_only=False)
-        mask: Bools = ours.to_numpy(zero_copy_only=False) & self._ranges.mask(physical_offsets)
-        return mask
+        return is_of_broker(rows, self._broker) & self._ranges.mask(physical_offsets)

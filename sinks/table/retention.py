@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from reput.source.arrays import Bools, Int64s
 
@@ -85,6 +87,21 @@ class RowRetention:
         return ExpiryLimits(self, today)
 
 
+def numbered(topics: pa.Array) -> tuple[Int64s, list[str]]:
+    """A number for each row's topic, -1 for a row without one, and the topics by number."""
+    if not pa.types.is_dictionary(topics.type):
+        topics = topics.dictionary_encode()
+    codes: Int64s = pc.fill_null(topics.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
+    return codes, topics.dictionary.to_pylist()
+
+
+def store_times_ms(times: pa.Array) -> Int64s:
+    """Times in milliseconds since 1970, rounded down; `NO_TIME` for null."""
+    micros = times.cast(pa.timestamp("us", "UTC"), safe=False).cast(pa.int64())
+    found: Int64s = pc.fill_null(micros, NO_TIME).to_numpy(zero_copy_only=False)
+    return np.where(found == NO_TIME, found, found // 1000)
+
+
 #: Nothing expires.
 ALL_FOREVER = RowRetention()
 
@@ -111,9 +128,9 @@ class ExpiryLimits:
         return self._known[topic]
 
     def mask(self, codes: npt.NDArray[Any], topics: Sequence[str], store_times_ms: Int64s) -> Bools:
-        """Which rows have expired; `codes` are numbers of `topics`, where -1 stands for a row without a topic.
+        """Which rows have expired, of topics as `numbered` gives them.
 
-        A row whose store time is `NO_TIME` never expires.
+        A row whose store time is `NO_TIME` never expires, nor does one without a topic.
         """
         limits = [self.limit_ms(topic) for topic in topics]
         least = np.array([-(2**63) if limit is None else limit for limit in limits] + [-(2**63)], np.int64)

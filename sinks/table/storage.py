@@ -21,7 +21,7 @@ import time
 import uuid
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reput.sinks.files.durable_file import DurableFiles
-from reput.sinks.files.file_system import now_for_ages
+from reput.sinks.files.file_system import now_for_ages, sync_directory
 from reput.sinks.table.location import S3Location, TableLocation, table_away
 from reput.source.errors import OutputError, ReputError, output_error_of
 from reput.source.printable import printable
@@ -157,10 +157,18 @@ class TableStorage(ABC):
         return self.statuses([name])[0]
 
     @contextmanager
-    def parquet(self, name: str, **options: Any) -> Iterator[pq.ParquetFile]:
-        """A Parquet file, open meanwhile; raises OSError, or pa.ArrowException for one that is none."""
-        with self.open(name) as file, pq.ParquetFile(file, **options) as parquet:
-            yield parquet
+    def parquet(self, name: str, *, texts: Collection[str] = (), **options: Any) -> Iterator[pq.ParquetFile]:
+        """A Parquet file, open meanwhile; raises OSError, or pa.ArrowException for one that is none.
+
+        Those of the columns `texts` that it has are read as dictionaries; `options` are those of ``ParquetFile``.
+        """
+        with self.open(name) as file:
+            if texts:
+                metadata = pq.read_metadata(file)
+                there = set(texts).intersection(metadata.schema.to_arrow_schema().names)
+                options |= {"metadata": metadata, "read_dictionary": sorted(there)}
+            with pq.ParquetFile(file, **options) as parquet:
+                yield parquet
 
 
 class LocalStorage(TableStorage):
@@ -255,7 +263,7 @@ class LocalStorage(TableStorage):
             # Hadoop compares a file with the checksums beside it, which may be those of a file that was removed.
             with suppress(FileNotFoundError):
                 os.unlink(path.with_name(f".{path.name}.crc"))
-            _sync(path.parent)
+            sync_directory(str(path.parent))
             return True
         finally:
             with suppress(OSError):
@@ -296,19 +304,11 @@ def is_left_over(name: str) -> bool:
     return _LEFT_OVER.fullmatch(PurePosixPath(name).name) is not None
 
 
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def sync_directories(*paths: Path) -> None:
     """Make the names in directories durable; raises OutputError."""
     for path in paths:
         with output_errors(f"cannot sync {path}", path):
-            _sync(path)
+            sync_directory(str(path))
 
 
 @contextmanager

@@ -33,7 +33,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from reput.sinks.table.cleaning import LOG_KEPT, clean_log, is_below
-from reput.sinks.table.data_file import MERGED, DataFile, FileStatistics, KeyFilterWriter, remove_data_files
+from reput.sinks.table.data_file import (
+    MERGED,
+    DataFile,
+    FileStatistics,
+    KeyFilterWriter,
+    is_of_broker,
+    remove_data_files,
+    without_views,
+)
 from reput.sinks.table.delta_table import Change, DeltaTable, Note
 from reput.sinks.table.history import EXPIRED
 from reput.sinks.table.log import Snapshot
@@ -46,7 +54,17 @@ from reput.sinks.table.message_file import (
     RestOfFiles,
     columns_with_bounds,
 )
-from reput.sinks.table.retention import ALL_FOREVER, NEVER_MS, NO_TIME, Expired, ExpiryLimits, RowRetention, expiry_ms
+from reput.sinks.table.retention import (
+    ALL_FOREVER,
+    NEVER_MS,
+    NO_TIME,
+    Expired,
+    ExpiryLimits,
+    RowRetention,
+    expiry_ms,
+    numbered,
+    store_times_ms,
+)
 from reput.sinks.table.storage import TableStorage
 from reput.source.arrays import Bools, Int64s
 from reput.source.errors import MayPassError, OutputError, ReputError, TransientError
@@ -78,8 +96,7 @@ class ExpiredRows:
 
     def mask(self, rows: pa.RecordBatch) -> Bools:
         """Which of the rows have expired."""
-        codes, topics = _numbered(rows)
-        return self._is_ours(rows) & self.limits.mask(codes, topics, _store_times_ms(rows))
+        return is_of_broker(rows, self.broker) & self.limits.mask(*_topics_and_times(rows))
 
     def look_into(self, storage: TableStorage, name: str) -> FileExpiry:
         """Look into a data file, also at rows that a deletion vector takes away.
@@ -91,10 +108,9 @@ class ExpiredRows:
         """
         expired, first_ms = 0, NEVER_MS
         with storage.parquet(name, coerce_int96_timestamp_unit="us") as file:
-            for rows in file.iter_batches(_ROWS_LOOKED_AT, columns=list(_COLUMNS)):
-                codes, topics = _numbered(rows)
-                times = _store_times_ms(rows)
-                counted = self._is_ours(rows) & (times != NO_TIME)
+            for rows in map(without_views, file.iter_batches(_ROWS_LOOKED_AT, columns=list(_COLUMNS))):
+                codes, topics, times = _topics_and_times(rows)
+                counted = is_of_broker(rows, self.broker) & (times != NO_TIME)
                 expired += int(np.count_nonzero(counted & self.limits.mask(codes, topics, times)))
                 least = np.full(len(topics) + 1, NEVER_MS, np.int64)  # the last is that of rows without a topic
                 np.minimum.at(least, codes[counted], times[counted])
@@ -103,25 +119,9 @@ class ExpiredRows:
                 first_ms = min(first_ms, self.limits.first_expiry_ms(there))
         return FileExpiry(expired, first_ms)
 
-    def _is_ours(self, rows: pa.RecordBatch) -> Bools:
-        ours = pc.fill_null(pc.equal(rows["broker"], self.broker), fill_value=False)
-        found: Bools = ours.to_numpy(zero_copy_only=False)
-        return found
 
-
-def _numbered(rows: pa.RecordBatch) -> tuple[Int64s, list[str]]:
-    """A number for each row's topic, -1 for a row without one, and the topics by number."""
-    topics = rows["topic"]
-    if not pa.types.is_dictionary(topics.type):
-        topics = topics.dictionary_encode()
-    codes: Int64s = pc.fill_null(topics.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
-    return codes, topics.dictionary.to_pylist()
-
-
-def _store_times_ms(rows: pa.RecordBatch) -> Int64s:
-    micros = rows["store_time"].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
-    times: Int64s = pc.fill_null(micros, NO_TIME).to_numpy(zero_copy_only=False)
-    return np.where(times == NO_TIME, times, times // 1000)
+def _topics_and_times(rows: pa.RecordBatch) -> tuple[Int64s, list[str], Int64s]:
+    return *numbered(rows["topic"]), store_times_ms(rows["store_time"])
 
 
 # With more files, more is lost if the commit fails: what stays of them is written before it.
@@ -327,10 +327,8 @@ def _read(storage: TableStorage, group: Sequence[tuple[str, list[int]]]) -> pa.T
     """The row groups' rows, one behind the other; columns that others added to some files are null in the rest."""
     tables = []
     for path, numbers in group:
-        with storage.open(path) as opened:
-            found = pq.read_schema(opened).names
-            with pq.ParquetFile(opened, read_dictionary=[name for name in TEXT_COLUMNS if name in found]) as file:
-                tables.append(file.read_row_groups(numbers, use_threads=False))
+        with storage.parquet(path, texts=TEXT_COLUMNS) as file:
+            tables.append(file.read_row_groups(numbers, use_threads=False))
     rows = pa.concat_tables(tables, promote_options="default").unify_dictionaries().combine_chunks()
     for number, column in enumerate(rows.columns):
         # A row group gets the whole dictionary, whatever its rows have of it.

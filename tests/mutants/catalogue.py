@@ -646,7 +646,7 @@ MUTANTS = (
     _mutant(
         "rows of another broker expire, too",
         "sinks/table/upkeep.py",
-        "        return self._is_ours(rows) & self.limits.mask(",
+        "        return is_of_broker(rows, self.broker) & self.limits.mask(",
         "        return self.limits.mask(",
         "unit/sinks/table/test_row_retention.py::test_which_rows_of_a_file",
     ),
@@ -1036,9 +1036,9 @@ MUTANTS = (
     ),
     _mutant(
         "deletion vectors begin anew with each batch of a file",
-        "sinks/table/comparison.py",
-        "                first += len(keep)\n",
-        "",
+        "sinks/table/data_file.py",
+        "            begin = end\n            yield rows\n",
+        "            yield rows\n",
         "unit/streaming/verify/test_verify_table.py",
     ),
     _mutant(

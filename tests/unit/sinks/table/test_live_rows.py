@@ -7,13 +7,20 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from support.deletion_vector import deletion_vector
 
 from reput.sinks.table.data_file import DataFile, count_before, count_by_broker, last_row, live_batches, live_numbers
+from reput.sinks.table.log import read_snapshot
+from reput.sinks.table.lookup import TableLookup
+from reput.sinks.table.message_file import TABLE_SCHEMA, RestOfFiles
+from reput.sinks.table.retention import RowRetention
 from reput.sinks.table.storage import LocalStorage, table_storage
+from reput.sinks.table.upkeep import ExpiredRows
 
 TIME = datetime(2026, 11, 21, 1, 2, 3, 4000, tzinfo=timezone.utc)
 Row = tuple[str | None, int | None]
@@ -95,3 +102,22 @@ def test_the_last_row(files: Files) -> None:
     with pytest.raises(FileNotFoundError):
         last_row(files.storage, some, "b", 0, 100, passes_over=False)
     assert last_row(files.storage, some, "b", 0, 100, passes_over=True) == (30, *told)
+
+
+def test_rows_that_deltalake_has_written_again(tmp_path: Path) -> None:
+    """Its DELETE writes texts as views, which Arrow neither compares nor filters."""
+    row = {"broker": "b", "topic": "t", "queue_id": 0, "keys": ["k"], "store_time": TIME}
+    rows = [row | {"physical_offset": offset, "queue_offset": offset} for offset in range(5)]
+    deltalake.write_deltalake(str(tmp_path), pa.Table.from_pylist(rows, TABLE_SCHEMA))
+    deltalake.DeltaTable(str(tmp_path)).delete("physical_offset = 3")
+    snapshot = read_snapshot(tmp_path)
+    (file,) = snapshot.files()
+    with snapshot.storage.parquet(file.path) as parquet:
+        assert parquet.schema_arrow.field("broker").type == pa.string_view()
+    limits = RowRetention.parse("t=1d").limits(TIME.timestamp() + 10 * 86400)
+    assert ExpiredRows("b", limits).look_into(snapshot.storage, file.path).rows == 4
+    rest = RestOfFiles(lambda rows: pc.equal(rows["physical_offset"], 2).to_numpy(False)).of(snapshot, file)
+    assert rest.taken == 1
+    assert rest.file is not None
+    assert pq.read_table(tmp_path / rest.file.path)["physical_offset"].to_pylist() == [0, 1, 4]
+    assert [found["physical_offset"] for found in TableLookup(tmp_path).by_key("k", 9).rows] == [4, 2, 1, 0]
