@@ -12,6 +12,37 @@ python_with() {
     "$python" -m pip install --quiet --disable-pip-version-check "$@"
 }
 
+# python_with_spark PACKAGE...: the same with Spark 4.2.0 and delta-spark 4.4.0, and the module `session`, whose `spark` is a
+# session with Delta on one core.
+python_with_spark() {
+    python_with pyspark==4.2.0 delta-spark==4.4.0 pyarrow==26.0.1 pandas==2.3.3 "$@"
+    export PYSPARK_PYTHON="$python"
+    cat >session.py <<'PY'
+from delta import configure_spark_with_delta_pip
+from pyspark.sql import SparkSession
+
+builder = SparkSession.builder.master("local[1]")
+for name, value in (
+    ("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension"),
+    ("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog"),
+    ("spark.sql.session.timeZone", "UTC"),
+    ("spark.databricks.delta.retentionDurationCheck.enabled", "false"),
+    ("spark.databricks.delta.snapshotPartitions", "1"),
+    ("spark.ui.enabled", "false"),
+):
+    builder = builder.config(name, value)
+spark = configure_spark_with_delta_pip(builder).getOrCreate()
+PY
+}
+
+# printed PROGRAM: what a Python program prints, without Spark's log, whose end is shown if the program fails.
+printed() {
+    "$python" "$1" 2>spark.log || {
+        tail -20 spark.log >&2
+        exit 1
+    }
+}
+
 # jars_of GROUP:ARTIFACT:VERSION: the artifact with all it depends on, below $work/VERSION.
 jars_of() {
     local group artifact version
