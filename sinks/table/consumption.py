@@ -302,7 +302,7 @@ class ConsumptionTable:
         """Write the rows of files into one; False if another writer changed one of them."""
         rows = pa.concat_tables([self._read(delta, file) for file in files])
         merged = self._file(delta, rows.unify_dictionaries().take(by_queue(rows)[0]).cast(CONSUMPTION_SCHEMA))
-        return delta.rewrite([file.path for file in files], [merged], 0, 1, {"broker": self.broker, **_NOTE})
+        return delta.rewrite([file.path for file in files], [merged], {"broker": self.broker, **_NOTE})
 
     def _file(self, delta: DeltaTable, rows: pa.Table) -> DataFile:
         return DataFile.of_rows(delta.storage, rows, _STATISTICS_COLUMNS, **_FORM)

@@ -532,18 +532,17 @@ def count_before(storage: TableStorage, files: Iterable[DataFile], broker: str, 
 
 
 def count_by_broker(storage: TableStorage, files: Iterable[DataFile]) -> dict[str, int]:
-    """The number of rows of each broker; raises what `live_batches` raises."""
+    """The number of rows of each broker, also of one that has lost all; raises what `live_batches` raises."""
     counts: Counter[str] = Counter()
     for file in files:
-        bounds = file.bounds
-        if file.vector is None and bounds.rows is not None and bounds.brokers and len({*bounds.brokers}) == 1:
-            counts[bounds.brokers[0]] += bounds.rows
+        if (broker := file.bounds.broker) is not None:
+            counts[broker] += rows_in(storage, file) - file.deleted
             continue
         for rows in live_batches(storage, file, ("broker",)):
             if rows.num_columns:
                 for each in pc.value_counts(rows["broker"].cast(pa.string()).drop_null()).to_pylist():
                     counts[each["values"]] += each["counts"]
-    return {broker: rows for broker, rows in counts.items() if rows}
+    return counts
 
 
 def last_row(
@@ -668,28 +667,19 @@ _BLOCK_BYTES = 32
 _SALTS = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31)
 
 
-class KeyFilterWriter:
-    """Writes the filters of one table."""
+def write_key_filter(storage: TableStorage, name: str, rows: pa.Table) -> None:
+    """Write the filter of a data file with these rows, durably; raises OutputError."""
+    keys = _keys_of(rows)
+    if len(keys) <= _KEYS_MAX:
+        storage.put(keys_file(name), _filter_of(keys), durable=True)
 
-    def __init__(self, storage: TableStorage) -> None:
-        self._storage = storage
 
-    def has(self, name: str) -> bool:
-        """Whether the data file has a filter."""
-        return self._storage.status(keys_file(name)) is not None
-
-    def write(self, name: str, rows: pa.Table) -> None:
-        """Write the filter of a data file with these rows, durably; raises OutputError."""
-        keys = _keys_of(rows)
-        if len(keys) <= _KEYS_MAX:
-            self._storage.put(keys_file(name), _filter_of(keys), durable=True)
-
-    def write_from_file(self, name: str) -> None:
-        """Write the filter of a data file by reading it; raises OutputError, and OSError if it cannot be read."""
-        with self._storage.parquet(name) as file:
-            wanted = [column for column in KEY_COLUMNS if column in file.schema_arrow.names]
-            if file.metadata.num_rows <= _KEYS_MAX:
-                self.write(name, file.read(wanted, use_threads=False))
+def write_key_filter_of(storage: TableStorage, name: str) -> None:
+    """Write the filter of a data file by reading it; raises OutputError, and OSError if it cannot be read."""
+    with storage.parquet(name) as file:
+        wanted = [column for column in KEY_COLUMNS if column in file.schema_arrow.names]
+        if file.metadata.num_rows <= _KEYS_MAX:
+            write_key_filter(storage, name, file.read(wanted, use_threads=False))
 
 
 def _keys_of(rows: pa.Table) -> pa.ChunkedArray:

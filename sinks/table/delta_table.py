@@ -213,7 +213,7 @@ def unwritable(path: TableLocation, snapshot: Snapshot) -> OutputError | None:
         undo = "; ".join(f"{alter} DROP FEATURE `{name}`" for name in unknown)
         cause = f"{path}: the table needs {', '.join(unknown)}, which reput does not write"
         return OutputError(cause, advice=f"undo it: {undo}", file=path)
-    for column in json.loads(snapshot.metadata["schemaString"])["fields"]:
+    for column in snapshot.columns:
         for key, what in _CONDITIONS.items():
             if key in (column.get("metadata") or {}):
                 name = printable(column["name"]).replace("`", "``")
@@ -710,11 +710,6 @@ class DeltaTable:
         return self._latest().version
 
     @property
-    def schema(self) -> StructType:
-        """The present version's columns, including those that others added."""
-        return self._latest().schema
-
-    @property
     def properties(self) -> dict[str, str]:
         """The present version's properties."""
         return self._latest().properties
@@ -825,29 +820,21 @@ class DeltaTable:
             said = first_line(error)
             _LOGGER.warning("%s: version %d is committed, but its CHECKPOINT failed: %s", self.path, version, said)
 
-    def rewrite(
-        self,
-        removed: Collection[str],
-        files: Sequence[DataFile],
-        start: int,
-        end: int,
-        note: Note | None = None,
-    ) -> bool:
-        """Replace files, whose offsets are in `[start, end)`, by `files` with the same rows, in one commit.
-
-        `note` is what the table's history says of it.
+    def rewrite(self, removed: Collection[str], files: Sequence[DataFile], note: Note | None = None) -> bool:
+        """Replace files by `files` with the same rows, in one commit; `note` is what the table's history says of it.
 
         Returns False, and changes nothing, if another writer has removed one of the files, or rows of it by a deletion
         vector. Raises what `append` raises.
         """
 
         def change(snapshot: Snapshot) -> Change | None:
-            files_now = self.files_between(snapshot, start, end)
+            files_now = (file for file in self.files(snapshot) if file.path in wanted)
             found = {file.path: file for file in files_now if file.vector is None}
-            if not set(removed) <= found.keys():
+            if found.keys() != wanted:
                 return None
             return Change(files, [found[path] for path in removed], None, note=note or {})
 
+        wanted = set(removed)
         return self.commit(change) is not None
 
     def files_between(self, snapshot: Snapshot, start: int, end: int) -> Iterator[DataFile]:

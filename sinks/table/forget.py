@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from reput.sinks.table.cleaning import TableLog, cleaning_before, hide_removed, is_below
-from reput.sinks.table.data_file import DataFile, count_by_broker
+from reput.sinks.table.data_file import DataFile, count_by_broker, rows_at
 from reput.sinks.table.delta_table import Change, DeltaTable
 from reput.sinks.table.forgotten_rows import ForgettingRecord
 from reput.sinks.table.history import FORGOTTEN, TableCommit, commits, log_entries
@@ -47,7 +46,6 @@ ID_PROPERTIES = (
     "DLQ_ORIGIN_MESSAGE_ID",
     "__transactionId__",
 )
-_ROWS_A_BATCH = 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -106,7 +104,7 @@ class ForgetRequest:
             found &= of_id | _has_key(rows, self.keys) | _has_property(rows, ID_PROPERTIES, ids)
         return found
 
-    def find(self, file: pq.ParquetFile) -> RowsFound:
+    def find(self, storage: TableStorage, name: str) -> RowsFound:
         """Look for the rows in a data file, those that a deletion vector takes away among them.
 
         Raises
@@ -115,8 +113,7 @@ class ForgetRequest:
             The file cannot be read.
         """
         found = mentions = 0
-        columns = [name for name in COLUMNS if name in file.schema_arrow.names]
-        for rows in file.iter_batches(_ROWS_A_BATCH, columns=columns):
+        for rows in rows_at(storage, name, None, COLUMNS):
             mask = self.mask(rows)
             found += int(np.count_nonzero(mask))
             mentioned = _has_property(rows, None, self.unwanted_texts)
@@ -250,7 +247,7 @@ def traces(storage: TableStorage, request: ForgetRequest, looked_into: dict[str,
                 if _has_text(storage, name, request):
                     log_files.append(name)
             elif name.endswith(".parquet"):
-                found[name] = find(storage, name, request)
+                found[name] = request.find(storage, name)
             elif name.endswith(".parquet.tmp"):  # of a writer that is at work, or died
                 unreadable.append(name)
         except FileNotFoundError:  # a writer that is at work removed it
@@ -266,12 +263,6 @@ def traces(storage: TableStorage, request: ForgetRequest, looked_into: dict[str,
         log_files,
         [name for name in unreadable if storage.status(name) is not None],
     )
-
-
-def find(storage: TableStorage, name: str, request: ForgetRequest) -> RowsFound:
-    """Look for the rows in a data file; raises what ``ForgetRequest.find`` raises."""
-    with storage.parquet(name) as file:
-        return request.find(file)
 
 
 def _has_text(storage: TableStorage, name: str, request: ForgetRequest) -> bool:
@@ -307,11 +298,7 @@ def _texts_of(storage: TableStorage, name: str) -> Iterator[str]:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Rows that are forgotten: no version of the table has them any more, and no file below its directory.
-#
-# One commit takes the rows away. Then the log before it goes, whose statistics and older versions have them, and with
-# it every data file that only older versions had. Whoever follows the table, as ``watch`` does, finds in that commit
-# what the log before it would have told: how many rows each broker had.
+# The commit that takes the rows away, and what goes after it.
 
 _POLICY = "delta.checkpointPolicy"
 
@@ -389,7 +376,7 @@ class Forgetting:
     def _has_rows(self, file: DataFile) -> bool:
         """Whether a file has such rows; raises OutputError if it does and is another table's."""
         storage = self._table.storage
-        if not (self._looked_into.get(file.path) or find(storage, file.path, self._request)).rows:
+        if not (self._looked_into.get(file.path) or self._request.find(storage, file.path)).rows:
             return False
         if not is_below(file.path):
             path = storage.location / file.path
@@ -411,6 +398,7 @@ class Forgetting:
                 "on_purpose": self._was_on_purpose(first, version, broker),
             }
             for broker, rows in sorted(counts.items())
+            if rows
         }
 
     def _was_on_purpose(self, first: int, last: int, broker: str) -> bool:

@@ -10,9 +10,6 @@ from urllib.parse import unquote, urlsplit
 from reput.source.errors import OptionError, OutputAwayError
 
 _SCHEMES = ("s3a", "s3")
-#: What to say where a table was, and is no more, and what to do about it.
-NO_TABLE = "there is no Delta table any more: its directory or its _delta_log is gone"
-PUT_BACK = "put it back, or start again"
 
 
 @dataclass(frozen=True)
@@ -81,7 +78,8 @@ def beside(table: TableLocation, ending: str) -> TableLocation:
 
 def table_away(path: TableLocation) -> OutputAwayError:
     """The error where a table was, and is no more."""
-    return OutputAwayError(f"{path}: {NO_TABLE}", advice=PUT_BACK, file=path)
+    cause = f"{path}: there is no Delta table any more: its directory or its _delta_log is gone"
+    return OutputAwayError(cause, advice="put it back, or start again", file=path)
 
 
 def quarantine_table_path(table: TableLocation) -> TableLocation:

@@ -92,7 +92,8 @@ class MessageTable(KeepsProgress):
         `log_begin` is where the log begins; `accepts_loss` lets it go on without lost rows from before `log_begin`.
         `body_bytes_max` is that of its file writers: a table that is to have bodies gets their columns.
         """
-        self._delta = DeltaTable.open_or_create(
+        #: The table itself.
+        self.delta = DeltaTable.open_or_create(
             path,
             commented(table_schema(include_body=body_bytes_max is not None), COLUMN_COMMENTS),
             properties=_PROPERTIES,
@@ -100,27 +101,23 @@ class MessageTable(KeepsProgress):
             later={*LATER_NAMES, *BODY_SCHEMA.names},
             must_exist=must_exist,
         )
-        self.path = self._delta.path
+        self.path = self.delta.path
         self._broker = broker
         self._body_bytes_max = body_bytes_max
         self._app_id = transaction_id(broker)
-        self._watch = TableWatch(self._delta, self._app_id, broker, log_begin=log_begin, accepts_loss=accepts_loss)
+        #: What others did to the broker's rows.
+        self.watch = TableWatch(self.delta, self._app_id, broker, log_begin=log_begin, accepts_loss=accepts_loss)
         self._ledger = RowLedger(-1, None, ())
         self._record = ProgressFile(output, self.name)
-
-    @property
-    def delta(self) -> DeltaTable:
-        """The table itself."""
-        return self._delta
 
     @cached_property
     def forgotten(self) -> ForgottenRows:
         """The broker's rows that had been forgotten when this was first asked; raises OutputError."""
-        return forgotten_rows(self._delta.storage, self._broker)
+        return forgotten_rows(self.delta.storage, self._broker)
 
     def restore_forgotten(self, start: int, end: int) -> None:
         """Record that the forgotten rows with offsets in `[start, end)` are there again; raises OutputError."""
-        no_longer_forgotten(self._delta.storage, self._broker, start, end)
+        no_longer_forgotten(self.delta.storage, self._broker, start, end)
         self.__dict__.pop("forgotten", None)  # it is read again
 
     def file_writer(
@@ -128,7 +125,7 @@ class MessageTable(KeepsProgress):
     ) -> TableFileWriter:
         """What tasks write the table's files with: all rows but the `forgotten` ones, by default those of the table."""
         forgotten = self.forgotten if forgotten is None else forgotten
-        return TableFileWriter(self._delta.storage, self._broker, trim_from, decode, self._body_bytes_max, forgotten)
+        return TableFileWriter(self.delta.storage, self._broker, trim_from, decode, self._body_bytes_max, forgotten)
 
     def recover(self, start_offset: int) -> SinkProgress:
         """Find out from the table's own transactions how far it is; a first start begins at `start_offset`.
@@ -141,9 +138,9 @@ class MessageTable(KeepsProgress):
             Committed rows are gone, and nobody removed them on purpose.
         """
         record = self._record.load()
-        committed = self._delta.last_transaction_version(self._app_id)
+        committed = self.delta.last_transaction_version(self._app_id)
         ledger = None if record is None else RowLedger.from_state(record.state, self._record.path)
-        self._ledger = self._watch.check_at_start(ledger, committed)
+        self._ledger = self.watch.check_at_start(ledger, committed)
         if committed is None and not self.is_first_start(record):
             record = SinkProgress(start_offset, start_offset)
         elif committed is not None and (record is None or record.end_offset != committed):
@@ -156,7 +153,7 @@ class MessageTable(KeepsProgress):
     @property
     def committed(self) -> int | None:
         """The version of the broker's last transaction, where its rows should end; None before the first."""
-        return self._delta.last_transaction_version(self._app_id)
+        return self.delta.last_transaction_version(self._app_id)
 
     def record_of_last_row(self) -> RecordFingerprint | None:
         """The broker's last record with a row in a file that can be read."""
@@ -164,15 +161,7 @@ class MessageTable(KeepsProgress):
 
     def count(self) -> int:
         """The number of the broker's rows in the table."""
-        return self._watch.count_at([2**63 - 1]).rows
-
-    def bad_files(self) -> list[DataFile]:
-        """The files that may have the broker's rows and cannot be read."""
-        return self._watch.bad_files()
-
-    def removed_on_purpose(self) -> list[str]:
-        """What others did to the broker's rows by DELETE, UPDATE or MERGE, as far back as the table's log goes."""
-        return self._watch.removed_on_purpose()
+        return self.watch.count_at([2**63 - 1]).rows
 
     def accept_as_is(self, offsets: Sequence[int], start_offset: int) -> None:
         """Record the rows that the table has now as those it must have, counted at `offsets`, and how far it is.
@@ -183,10 +172,10 @@ class MessageTable(KeepsProgress):
         record = self._record.load()
         end = self.committed
         assert end is not None
-        self._ledger = self._watch.count_at([offset for offset in offsets if offset < end] + [end])
+        self._ledger = self.watch.count_at([offset for offset in offsets if offset < end] + [end])
         ledger = None if record is None else RowLedger.from_state(record.state, self._record.path)
         if ledger is not None:
-            self._watch.report_lost_rows(ledger.until(end))
+            self.watch.report_lost_rows(ledger.until(end))
         start = start_offset if record is None else min(record.start_offset, start_offset)
         self._store(SinkProgress(min(start, end), end, self._last_row(end)))
 
@@ -232,21 +221,21 @@ class MessageTable(KeepsProgress):
             "end": end,
             "messages": rows,
         }
-        version = self._delta.append(files, app_id=self._app_id, version=end, check=self._check, note=note)
-        digest = commit_digest(self._delta.storage, version)
+        version = self.delta.append(files, app_id=self._app_id, version=end, check=self._check, note=note)
+        digest = commit_digest(self.delta.storage, version)
         self._ledger = self._ledger.with_batch(end, rows).seen_at(version, digest)
 
     def _check(self, version: int) -> None:
-        self._ledger = self._watch.check_before_commit(self._ledger, version)
+        self._ledger = self.watch.check_before_commit(self._ledger, version)
 
     def _last_row(self, before: int, *, passes_over: bool = False) -> RecordFingerprint | None:
         """The record of the broker's last row before an offset; `passes_over` files that cannot be read."""
-        path, storage = self.path, self._delta.storage
+        path, storage = self.path, self.delta.storage
 
         def find(snapshot: Snapshot) -> tuple[int, ...] | None:
-            files = self._delta.files_between(snapshot, before - _LOOK_BACK_BYTES, before)
+            files = self.delta.files_between(snapshot, before - _LOOK_BACK_BYTES, before)
             return last_row(storage, files, self._broker, before - _LOOK_BACK_BYTES, before, passes_over=passes_over)
 
         with output_errors(f"{path}: cannot read the last row of broker {self._broker!r}", path):
-            row = self._delta.of_snapshot(find)
+            row = self.delta.of_snapshot(find)
         return None if row is None else RecordFingerprint(*row)

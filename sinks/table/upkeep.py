@@ -37,10 +37,12 @@ from reput.sinks.table.data_file import (
     MERGED,
     DataFile,
     FileStatistics,
-    KeyFilterWriter,
     is_of_broker,
+    keys_file,
     remove_data_files,
     without_views,
+    write_key_filter,
+    write_key_filter_of,
 )
 from reput.sinks.table.delta_table import Change, DeltaTable, Note
 from reput.sinks.table.history import EXPIRED
@@ -274,53 +276,49 @@ def next_unsorted(files: Sequence[DataFile]) -> list[DataFile]:
     return sorted(wanted, key=_least)[:1]
 
 
-class Merge:
-    """Merges `files` of a table into files that are sorted; nothing of the table's log is changed."""
+def merged_files(storage: TableStorage, files: Sequence[DataFile]) -> list[DataFile]:
+    """Write files, mostly one, with the rows of `files`, sorted, and key filters of them; a commit makes them durable.
 
-    def __init__(self, storage: TableStorage, files: Sequence[DataFile]) -> None:
-        self._storage = storage
-        self._filters = KeyFilterWriter(storage)
-        self.files = tuple(files)
+    Nothing of the table's log is changed.
 
-    def write(self) -> list[DataFile]:
-        """Write the merged files, mostly one, with their key filters, and return them; a commit makes them durable.
+    Raises
+    ------
+    OutputError
+        A file cannot be written.
+    OSError
+        One of the files cannot be read.
+    """
+    return [_merged(storage, group) for group in _groups(storage, files)]
 
-        Raises
-        ------
-        OutputError
-            A file cannot be written.
-        OSError
-            One of the files cannot be read.
-        """
-        return [self._write(group) for group in self._groups()]
 
-    def _groups(self) -> Iterator[list[tuple[str, list[int]]]]:
-        """The files' row groups, in the order of the log, as many at a time as fit into memory."""
-        group: dict[str, list[int]] = {}
-        encoded = 0
-        for path in (file.path for file in self.files):
-            with self._storage.parquet(path) as file:
-                metadata = file.metadata
-            for number in range(metadata.num_row_groups):
-                size_bytes = metadata.row_group(number).total_byte_size
-                if group and encoded + size_bytes > _ENCODED_BYTES:
-                    yield list(group.items())
-                    group, encoded = {}, 0
-                group.setdefault(path, []).append(number)
-                encoded += size_bytes
-        yield list(group.items())
+def _groups(storage: TableStorage, files: Sequence[DataFile]) -> Iterator[list[tuple[str, list[int]]]]:
+    """The files' row groups, in the order of the log, as many at a time as fit into memory."""
+    group: dict[str, list[int]] = {}
+    encoded = 0
+    for path in (file.path for file in files):
+        with storage.parquet(path) as file:
+            metadata = file.metadata
+        for number in range(metadata.num_row_groups):
+            size_bytes = metadata.row_group(number).total_byte_size
+            if group and encoded + size_bytes > _ENCODED_BYTES:
+                yield list(group.items())
+                group, encoded = {}, 0
+            group.setdefault(path, []).append(number)
+            encoded += size_bytes
+    yield list(group.items())
 
-    def _write(self, group: Sequence[tuple[str, list[int]]]) -> DataFile:
-        rows = sorted_by_topic(_read(self._storage, group))
-        statistics, buffer = FileStatistics(STATISTICS_COLUMNS), pa.BufferOutputStream()
-        with _parquet_writer(buffer, rows.schema) as writer:
-            writer.write_table(rows, row_group_size=_ROWS_A_GROUP)
-        statistics.add(rows)
-        least, greatest = pc.min_max(rows["physical_offset"]).as_py().values()
-        name = f"{MERGED}{file_name(least)}-{file_name(greatest)}-{uuid.uuid4()}.zstd.parquet"
-        file = DataFile.put(self._storage, name, buffer.getvalue(), statistics.to_json())
-        self._filters.write(name, rows)
-        return file
+
+def _merged(storage: TableStorage, group: Sequence[tuple[str, list[int]]]) -> DataFile:
+    rows = sorted_by_topic(_read(storage, group))
+    statistics, buffer = FileStatistics(STATISTICS_COLUMNS), pa.BufferOutputStream()
+    with _parquet_writer(buffer, rows.schema) as writer:
+        writer.write_table(rows, row_group_size=_ROWS_A_GROUP)
+    statistics.add(rows)
+    least, greatest = pc.min_max(rows["physical_offset"]).as_py().values()
+    name = f"{MERGED}{file_name(least)}-{file_name(greatest)}-{uuid.uuid4()}.zstd.parquet"
+    file = DataFile.put(storage, name, buffer.getvalue(), statistics.to_json())
+    write_key_filter(storage, name, rows)
+    return file
 
 
 def _read(storage: TableStorage, group: Sequence[tuple[str, list[int]]]) -> pa.Table:
@@ -415,7 +413,6 @@ class TableUpkeep:
         self._known: dict[str, DataFile | None] | None = None
         # Those that may lack their key filter.
         self._unfiltered: list[str] = []
-        self._filters = KeyFilterWriter(table.storage)
         self._properties: dict[str, str] = {}
         self._cleaned_at = -1
         self._begun: _Begun | None = None
@@ -547,8 +544,9 @@ class TableUpkeep:
         return [file for file in self._known.values() if file is not None]
 
     def _filter(self, name: str) -> None:
-        if is_below(name) and not self._filters.has(name):
-            self._filters.write_from_file(name)
+        storage = self._table.storage
+        if is_below(name) and storage.status(keys_file(name)) is None:
+            write_key_filter_of(storage, name)
 
     def _expire(self, done: UpkeepDone, until: float | None = None) -> None:
         while (taken := self._expiry.step(until)).rows:
@@ -562,11 +560,10 @@ class TableUpkeep:
         self, done: UpkeepDone, until: float | None = None, beside: Executor | None = None, *, sorts: bool = True
     ) -> None:
         while files := self._next(sorts=sorts):
-            merge = Merge(self._table.storage, files)
             if beside is not None:
-                self._begun = _Begun(files, beside.submit(merge.write))
+                self._begun = _Begun(files, beside.submit(merged_files, self._table.storage, files))
                 break
-            self._commit(files, merge.write(), done)
+            self._commit(files, merged_files(self._table.storage, files), done)
             if until is not None and time.monotonic() >= until:
                 break
 
@@ -579,7 +576,7 @@ class TableUpkeep:
         start, end = _least(files[0]), max(file.bounds.greatest or 0 for file in files) + 1
         # After an error nobody knows whether the commit is in the log, so the merged files stay.
         note: Note = {"broker": self._broker, "what": "merged", "start": start, "end": end}
-        if not self._table.rewrite([file.path for file in files], merged, start, end, note):
+        if not self._table.rewrite([file.path for file in files], merged, note):
             self._remove(merged)
             self._leave(files)
             return

@@ -85,7 +85,7 @@ class TableRepair:
         """
         log_end = self._log.settled_end(self._least)
         committed = self._table.committed
-        bad = self._table.bad_files()
+        bad = self._table.watch.bad_files()
         if committed is None:
             start = end = None  # it may have rows, but no transaction says up to where they are complete
             if not (bad or self._table.count()):
@@ -163,7 +163,7 @@ class TableRepair:
         _log.info("table: %d rows of %s%s made again, in version %d", messages, listed or "no range", more, version)
 
     def _report_removed_on_purpose(self) -> None:
-        wanted = self._table.removed_on_purpose()
+        wanted = self._table.watch.removed_on_purpose()
         if wanted:
             text = "table: rows that were changed on purpose are made as the log has them; do it again if need be: %s"
             _log.warning(text, "; ".join(wanted[-_LISTED_MAX:]))

@@ -7,7 +7,6 @@ Spark. They print lines for people, in which text of others is harmless, or JSON
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -124,11 +123,8 @@ class TableState:
     @cached_property
     def brokers(self) -> list[BrokerRows]:
         """The brokers that have rows, by name."""
-        rows: Counter[str] = Counter()
         with log_errors(self.path):
-            for file, count in zip(self.files, self._rows, strict=True):
-                known = file.bounds.broker
-                rows.update({known: count} if known is not None else count_by_broker(self.storage, [file]))
+            rows = count_by_broker(self.storage, self.files)
             ranges: dict[str, LogEntry] = {}
             for entry in log_entries(self.storage, self.version, _COMMITS_SEARCHED):
                 if entry.brings_messages and entry.broker is not None:
@@ -437,11 +433,6 @@ def message_table(path: TableLocation) -> TableState:
     return state
 
 
-def existing_table(path: TableLocation) -> DeltaTable:
-    """The message table at `path`, to be written; it stays as it is. Errors as `message_table`."""
-    return message_table(path).opened()
-
-
 def brokers_of(state: TableState, broker: str | None) -> tuple[str, ...]:
     """The brokers with files of their own in a table, or `broker` alone; raises OptionError if it has none."""
     found = sorted({file.bounds.broker for file in state.files if file.bounds.broker is not None and file.is_own})
@@ -651,6 +642,6 @@ def forget(path: TableLocation, request: ForgetRequest) -> Forgotten:
     TransientError
         Other writers committed first again and again, or the disk is full.
     """
-    table = existing_table(path)
+    table = message_table(path).opened()
     with log_errors(table.path):
         return Forgetting(table, request).run()

@@ -260,7 +260,7 @@ def test_a_commit_reads_none_of_those_before_it(opened: Open, monkeypatch: pytes
     monkeypatch.setattr(LocalStorage, "read", counted)
     assert [append(table, number) for number in range(9)] == [0] * 9
     merged = written(table, "merged.parquet", pa.concat_tables([messages(100), messages(200)]))
-    assert table.rewrite(["1.parquet", "2.parquet"], [merged], 100, 300)
+    assert table.rewrite(["1.parquet", "2.parquet"], [merged])
     assert [append(table, number) for number in range(9, 12)] == [0] * 3
     other = opened()
     append(other, 12, "another")

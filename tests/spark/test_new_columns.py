@@ -29,7 +29,7 @@ from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.source.rows.message_schema import LATER_NAMES
 from reput.streaming.output import table_rows
-from reput.streaming.table.commands import existing_table, optimize
+from reput.streaming.table.commands import message_table, optimize
 from reput.streaming.tasks.tasks import SerialTasks
 from reput.streaming.verify.store_verification import StoreVerification
 from reput.streaming.verify.verify import verify_table
@@ -163,7 +163,7 @@ def test_commands_on_the_table_add_nothing(old: OldTable) -> None:
         old.fill_old(start, start + 1)
     report = optimize(old.path, None)
     assert (report.files_before, report.merges > 0, report.files_after < 5) == (22, True, True)
-    done = Forgetting(existing_table(old.path), ForgetRequest(keys=["k7"])).run()
+    done = Forgetting(message_table(old.path).opened(), ForgetRequest(keys=["k7"])).run()
     assert (done.rows, done.left.is_clean) == (1, True)
     assert schema_of(old).names == OLD.names
     found = [TableLookup(old.path).by_key(f"k{number}", max_num=5).rows for number in range(41)]

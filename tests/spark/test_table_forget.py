@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
@@ -29,11 +29,11 @@ from reput.sinks.table import upkeep as upkeep_module
 from reput.sinks.table.data_file import DataFile
 from reput.sinks.table.forget import ForgetRequest, Forgetting, Forgotten
 from reput.sinks.table.forgotten_rows import forgotten_rows
-from reput.sinks.table.storage import table_storage
-from reput.sinks.table.upkeep import Merge, TableUpkeep
+from reput.sinks.table.storage import TableStorage, table_storage
+from reput.sinks.table.upkeep import TableUpkeep, merged_files
 from reput.sinks.table.watch import RowLedger
 from reput.source.errors import OutputError, RowsLostError
-from reput.streaming.table.commands import existing_table
+from reput.streaming.table.commands import message_table
 from reput.streaming.tasks.tasks import SerialTasks
 from reput.streaming.verify.store_verification import StoreSection, StoreVerification
 from reput.streaming.verify.verify import verify_table
@@ -67,7 +67,7 @@ def kept(spark: SparkSession, tmp_path: Path) -> KeptTable:
 
 
 def forget(kept: KeptTable, **wanted: Any) -> Forgotten:
-    table = existing_table(kept.path)
+    table = message_table(kept.path).opened()
     return Forgetting(table, ForgetRequest(**wanted)).run()
 
 
@@ -149,14 +149,13 @@ def test_in_the_moment_of_a_merge(kept: KeptTable, caplog: pytest.LogCaptureFixt
     """The files that were to be merged are gone: the running upkeep looks again, and merges what there is then."""
     running = kept.open()
     kept.fill(running, [24])
-    upkeep, write = TableUpkeep(running.delta, "b", 50), Merge.write
+    upkeep = TableUpkeep(running.delta, "b", 50)
 
-    def after_forgetting(merge: Merge) -> list[DataFile]:
-        with mock.patch.object(Merge, "write", write):
-            forget(kept, keys=[KEY])
-        return write(merge)
+    def after_forgetting(storage: TableStorage, files: Sequence[DataFile]) -> list[DataFile]:
+        forget(kept, keys=[KEY])
+        return merged_files(storage, files)
 
-    with mock.patch.object(Merge, "write", after_forgetting), mock.patch.object(upkeep_module, "_MERGED_MIN", 2):
+    with mock.patch.multiple(upkeep_module, merged_files=after_forgetting, _MERGED_MIN=2):
         assert upkeep.step(60).merges == 0
     with mock.patch.object(upkeep_module, "_MERGED_MIN", 2):
         assert upkeep.step(60).merges >= 1

@@ -249,7 +249,7 @@ def test_a_merge_that_cannot_be_written_beside(kept: KeptTable, caplog: pytest.L
     kept.fill(table, range(1, 21))
     upkeep, full = upkeep_of(table), OutputFullError("no room", file=kept.path)
     with ThreadPoolExecutor(1) as pool, caplog.at_level(logging.WARNING, "reput"):
-        with mock.patch.object(upkeep_module.Merge, "write", side_effect=full):
+        with mock.patch.object(upkeep_module, "merged_files", side_effect=full):
             upkeep.step(LONG, beside=pool)
             pool.submit(int).result(LONG)
         assert upkeep.step(LONG, beside=pool).merges == 0

@@ -112,13 +112,13 @@ def test_files_are_replaced(tmp_path: Path) -> None:
     table = opened(tmp_path / "t")
     for first in (0, 10):
         append(table, first)
-    assert table.rewrite(["0.parquet", "10.parquet"], [written(table, 5, 20)], 0, 20)
+    assert table.rewrite(["0.parquet", "10.parquet"], [written(table, 5, 20)])
     found = actions(table, 3)
     assert [each["dataChange"] for kind in ("remove", "add") for each in only(kind, found)] == [False] * 3
     assert {"stats", "size", "partitionValues"} <= only("remove", found)[0].keys()
     (add,) = only("add", found)
     others_commit(table, {"remove": {**add, "deletionTimestamp": 1}}, {"add": {**add, "deletionVector": VECTOR}})
-    assert not table.rewrite(["5.parquet"], [], 0, 30)
+    assert not table.rewrite(["5.parquet"], [])
 
     def taken(snapshot: Snapshot) -> Change:
         return Change((), [*table.files(snapshot)], None, deleted=18)
@@ -231,7 +231,7 @@ def test_a_table_that_does_not_let_rows_be_replaced(name: str, said: str, tmp_pa
     table = opened(tmp_path / "t", **{name.replace("_", "."): "true"})
     append(table, 0)
     append(table, 10)
-    assert table.rewrite(["0.parquet", "10.parquet"], [written(table, 5, 20)], 0, 20)
+    assert table.rewrite(["0.parquet", "10.parquet"], [written(table, 5, 20)])
 
     def replaced(snapshot: Snapshot) -> Change:
         return Change([written(table, 40)], [*table.files(snapshot)], (APP, 50), is_next=False)
@@ -304,7 +304,7 @@ def test_versions_by_number(tmp_path: Path) -> None:
 
     assert [len(table.of_snapshot(paths, version)) for version in range(4)] == [0, 1, 2, 3]
     append(table, 30)
-    assert table.rewrite(["0.parquet", "20.parquet"], [written(table, 40)], 0, 30)  # they are in the checkpoint before
+    assert table.rewrite(["0.parquet", "20.parquet"], [written(table, 40)])  # they are in the checkpoint before
     for found in (table, opened(table.path)):
         assert found.of_snapshot(paths) == ["10.parquet", "30.parquet", "40.parquet"]
 

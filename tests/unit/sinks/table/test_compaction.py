@@ -14,7 +14,7 @@ import pytest
 from reput.sinks.table import upkeep
 from reput.sinks.table.data_file import TARGET_BYTES, TARGET_ROWS, DataFile, delta_statistics
 from reput.sinks.table.storage import table_storage
-from reput.sinks.table.upkeep import Merge, next_merge, next_unsorted
+from reput.sinks.table.upkeep import merged_files, next_merge, next_unsorted
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
@@ -124,7 +124,7 @@ def write(directory: Path, name: str, first: int, count: int, **more: list[str])
 def test_a_merged_file_has_every_row_by_topic(tmp_path: Path) -> None:
     """Also the columns that others added to some of the files; its statistics are those of its rows."""
     files = [write(tmp_path, "a", 0, 20), write(tmp_path, "b", 20, 30, note=["x"] * 30)]
-    (made,) = Merge(table_storage(tmp_path), files).write()
+    (made,) = merged_files(table_storage(tmp_path), files)
     rows = pq.read_table(tmp_path / made.path)
     found = list(zip(rows["topic"].to_pylist(), rows["physical_offset"].to_pylist(), strict=True))
     assert found == sorted(found)
@@ -145,7 +145,7 @@ def test_a_merged_file_has_every_row_by_topic(tmp_path: Path) -> None:
 def test_row_groups_of_a_merged_file_have_bloom_filters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the unique key, in each: other readers pass over row groups by them."""
     monkeypatch.setattr(upkeep, "_ROWS_A_GROUP", 10)
-    (made,) = Merge(table_storage(tmp_path), [write(tmp_path, "a", 0, 30)]).write()
+    (made,) = merged_files(table_storage(tmp_path), [write(tmp_path, "a", 0, 30)])
     metadata = pq.read_metadata(tmp_path / made.path)
     assert metadata.num_row_groups == 3
     for group in map(metadata.row_group, range(3)):
@@ -155,7 +155,7 @@ def test_row_groups_of_a_merged_file_have_bloom_filters(tmp_path: Path, monkeypa
 
 def test_a_merged_file_is_encoded_as_the_tasks_files_are(tmp_path: Path) -> None:
     """Ids and keys without what they share with the row before: a quarter of a file."""
-    (made,) = Merge(table_storage(tmp_path), [write(tmp_path, "a", 0, 30)]).write()
+    (made,) = merged_files(table_storage(tmp_path), [write(tmp_path, "a", 0, 30)])
     group = pq.read_metadata(tmp_path / made.path).row_group(0)
     columns = [group.column(number) for number in range(group.num_columns)]
     encodings = {column.path_in_schema: set(column.encodings) for column in columns}
@@ -167,7 +167,7 @@ def test_a_merged_file_is_encoded_as_the_tasks_files_are(tmp_path: Path) -> None
 def test_what_does_not_fit_into_memory_becomes_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Row group by row group; each file's statistics are of its own rows."""
     monkeypatch.setattr(upkeep, "_ENCODED_BYTES", 3000)
-    made = Merge(table_storage(tmp_path), [write(tmp_path, "a", 0, 40), write(tmp_path, "b", 40, 40)]).write()
+    made = merged_files(table_storage(tmp_path), [write(tmp_path, "a", 0, 40), write(tmp_path, "b", 40, 40)])
     assert len(made) > 2
     bounds = [json.loads(file.statistics_json) for file in made]
     ranges = [(each["minValues"]["physical_offset"], each["maxValues"]["physical_offset"]) for each in bounds]
@@ -187,7 +187,7 @@ def test_many_texts_do_not_stand_in_every_row_group(tmp_path: Path, monkeypatch:
     size = {}
     for limit in (1024, 10**9):
         monkeypatch.setattr(upkeep, "_TEXTS_MAX", limit)
-        (made,) = Merge(table_storage(tmp_path), [write(tmp_path, "a", 0, 20_000, tags=tags)]).write()
+        (made,) = merged_files(table_storage(tmp_path), [write(tmp_path, "a", 0, 20_000, tags=tags)])
         size[limit] = made.size_bytes
         assert sorted(pq.read_table(tmp_path / made.path)["tags"].to_pylist()) == tags
     assert size[1024] < size[10**9] / 3

@@ -58,7 +58,7 @@ def test_rows(request_: ForgetRequest, wanted: set[int], mentioned: set[int], tm
         number for number in wanted if number >= half
     }
     pq.write_table(rows(2), tmp_path / "x.parquet", row_group_size=3)
-    found = request_.find(pq.ParquetFile(tmp_path / "x.parquet"))
+    found = request_.find(table_storage(tmp_path), "x.parquet")
     assert (found.rows, found.mentions) == (3 * len(wanted), 3 * len(mentioned))
 
 
@@ -70,8 +70,8 @@ def test_a_file_of_others_may_have_other_columns(tmp_path: Path) -> None:
         "note": pa.array([1, 2]),
     }
     pq.write_table(pa.table(columns), tmp_path / "x.parquet")
-    assert ForgetRequest(topics=["orders"]).find(pq.ParquetFile(tmp_path / "x.parquet")).rows == 1
-    assert ForgetRequest(keys=["1"]).find(pq.ParquetFile(tmp_path / "x.parquet")).rows == 0
+    assert ForgetRequest(topics=["orders"]).find(table_storage(tmp_path), "x.parquet").rows == 1
+    assert ForgetRequest(keys=["1"]).find(table_storage(tmp_path), "x.parquet").rows == 0
 
 
 TOPICS = ["orders", 'o"r', "ö\\d€r's", "\x1b]0;x\x07", "long-" * 20]

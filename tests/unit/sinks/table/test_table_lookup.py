@@ -11,7 +11,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from reput.sinks.table.data_file import KeyFilterWriter
+from reput.sinks.table.data_file import write_key_filter_of
 from reput.sinks.table.log import read_snapshot
 from reput.sinks.table.lookup import TableAnswer, TableLookup, Within
 from reput.sinks.table.message_file import TABLE_SCHEMA
@@ -53,10 +53,9 @@ def random_table(root: Path, rng: Random) -> list[Row]:
     cuts = sorted(rng.randrange(len(rows)) for _ in range(rng.randrange(6)))
     files = [rows[start:end] for start, end in zip([0, *cuts], [*cuts, len(rows)], strict=True) if start < end]
     write(root, files)
-    filters = KeyFilterWriter(table_storage(root))
     for name in (file.path for file in read_snapshot(root).files()):
         if rng.random() < 0.6:
-            filters.write_from_file(name)
+            write_key_filter_of(table_storage(root), name)
     return [row | {"properties": dict(row["properties"])} for row in rows]
 
 
@@ -119,7 +118,7 @@ def test_few_files_are_opened(tmp_path: Path) -> None:
     unfiltered = lookup.by_key("K77", max_num=5)
     assert (opened(unfiltered), unfiltered.unfiltered) == ((20, 20), 20)
     for name in (file.path for file in read_snapshot(tmp_path).files()):
-        KeyFilterWriter(table_storage(tmp_path)).write_from_file(name)
+        write_key_filter_of(table_storage(tmp_path), name)
     for found in (lookup.by_key("K77", max_num=5), lookup.by_unique_key("U77", max_num=5)):
         assert [row["physical_offset"] for row in found.rows] == [7700]
         assert (opened(found), found.unfiltered) == ((1, 20), 0)

@@ -22,7 +22,7 @@ from support.command_line import invoke
 from support.proof_counts import Proof
 from support.sql_corpus import statements
 
-from reput.sinks.table.data_file import KeyFilterWriter
+from reput.sinks.table.data_file import write_key_filter_of
 from reput.sinks.table.log import read_snapshot
 from reput.sinks.table.message_file import TABLE_SCHEMA
 from reput.sinks.table.storage import table_storage
@@ -66,9 +66,8 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("duckdb") / "it's a table"
     for number in range(4):
         deltalake.write_deltalake(str(path), rows_of(number * 10, 10), mode="append")
-    filters = KeyFilterWriter(table_storage(path))
     for name in (file.path for file in read_snapshot(path).files()):
-        filters.write_from_file(name)
+        write_key_filter_of(table_storage(path), name)
     return path
 
 
