@@ -10,9 +10,6 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
-# ----------------------------------------------------------------------------------------------------------------------
-# What the tables' columns mean, with units, as comments that every catalog and DESCRIBE show.
-
 COLUMN_COMMENTS = {
     "broker": "name of the broker whose commitlog has the message",
     "topic": "topic in the log; of a half or delayed message it is a topic of the system, see real_topic",

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from reput.sinks.findings import Difference, Findings
 from reput.sinks.table import digest_kernels as dk
-from reput.sinks.table.data_file import DataFile, is_of_broker, live_batches
+from reput.sinks.table.data_file import DataFile, is_of_broker, live_batches, offsets_in
 from reput.sinks.table.forgotten_rows import NONE_FORGOTTEN, ForgottenRows
 from reput.sinks.table.message_file import TEXT_COLUMNS
 from reput.sinks.table.retention import NO_TIME, ExpiryLimits, numbered, store_times_ms
@@ -308,11 +308,11 @@ class RowsReader:
         """
         options = {"texts": TEXT_COLUMNS, "batch_size": _ROWS_A_READ, "use_threads": False}
         for batch in live_batches(self.storage, file, (*COLUMNS, "broker"), **options):
-            keep = self._is_of_broker(batch)
+            keep = is_of_broker(batch, self.broker)
             if self.least is not None:
-                keep &= _is_from(batch, self.least)
+                keep = keep & (offsets_in(batch) >= self.least)
             if (expired := expired_rows(batch, self.expired)) is not None:
-                keep &= ~expired
+                keep = keep & ~expired
             yield batch if keep.all() else batch.filter(pa.array(keep))
 
     def sums(self, file: DataFile) -> FileSums:
@@ -330,19 +330,6 @@ class RowsReader:
         """What `batches` gives, up to where the file is damaged."""
         with suppress(*_DAMAGED):
             yield from self.batches(file)
-
-    def _is_of_broker(self, batch: pa.RecordBatch) -> Bools:
-        if "broker" not in batch.schema.names:
-            return np.zeros(batch.num_rows, np.bool_)
-        return np.array(is_of_broker(batch, self.broker))  # a copy, which may be written
-
-
-def _is_from(batch: pa.RecordBatch, least: int) -> Bools:
-    if "physical_offset" not in batch.schema.names:
-        return np.zeros(batch.num_rows, np.bool_)
-    offsets = batch.column("physical_offset").cast(pa.int64()).fill_null(-1).to_numpy()
-    is_from: Bools = offsets >= least
-    return is_from
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -497,16 +497,25 @@ def offsets_of(storage: TableStorage, file: DataFile, broker: str) -> Int64s:
     """The physical offsets of the broker's rows in a file, ascending; raises what `live_batches` raises."""
     parts = [np.empty(0, np.int64)]
     for rows in live_batches(storage, file, ("broker", "physical_offset")):
-        if rows.num_columns == 2:
-            offsets = pc.fill_null(rows["physical_offset"], -1).to_numpy(zero_copy_only=False)
-            parts.append(offsets[is_of_broker(rows, broker) & (offsets >= 0)])
+        offsets = offsets_in(rows)
+        parts.append(offsets[is_of_broker(rows, broker) & (offsets >= 0)])
     return np.sort(np.concatenate(parts))
 
 
 def is_of_broker(rows: pa.RecordBatch, broker: str) -> Bools:
-    """Which of some rows, which have the column, are of the broker."""
+    """Which of some rows are of the broker; none of a file that lacks the column."""
+    if "broker" not in rows.schema.names:
+        return np.zeros(rows.num_rows, np.bool_)
     equal = pc.fill_null(pc.equal(rows["broker"].cast(pa.string()), broker), fill_value=False)
     found: Bools = equal.to_numpy(zero_copy_only=False)
+    return found
+
+
+def offsets_in(rows: pa.RecordBatch) -> Int64s:
+    """The physical offsets of some rows; -1 for null, and in a file that lacks the column."""
+    if "physical_offset" not in rows.schema.names:
+        return np.full(rows.num_rows, -1, np.int64)
+    found: Int64s = pc.fill_null(rows["physical_offset"].cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
     return found
 
 
@@ -563,9 +572,7 @@ def last_row(
             continue
         try:
             for rows in live_batches(storage, file, ("broker", *_OF_LAST_ROW)):
-                if "broker" not in rows.schema.names or "physical_offset" not in rows.schema.names:
-                    continue
-                offsets = pc.fill_null(rows["physical_offset"], -1).to_numpy(zero_copy_only=False)
+                offsets = offsets_in(rows)
                 here = np.flatnonzero(is_of_broker(rows, broker) & (offsets >= max(begin, 0)) & (offsets < end))
                 if len(here) and (not found or offsets[here].max() > (found[0] or 0)):
                     found = _values_of(rows, int(here[np.argmax(offsets[here])]))

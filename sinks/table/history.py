@@ -157,6 +157,11 @@ class LogEntry:
     size_bytes: int
 
     @property
+    def span(self) -> tuple[int, int] | None:
+        """The `[start, end)` of the log; None if it does not say."""
+        return None if self.start is None or self.end is None else (self.start, self.end)
+
+    @property
     def brings_messages(self) -> bool:
         """Whether it is a transaction of reput that brought messages."""
         return self.what == DISPATCHED

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from reput.sinks.table.data_file import DataFile, is_of_broker
+from reput.sinks.table.data_file import DataFile, is_of_broker, offsets_in
 from reput.sinks.table.delta_table import Change, DeltaTable
 from reput.sinks.table.log import Snapshot
 from reput.sinks.table.message_file import RestOfFiles
@@ -113,5 +112,4 @@ class RowReplacement:
         return True, None
 
     def _replaced(self, rows: pa.RecordBatch) -> Bools:
-        physical_offsets = pc.fill_null(rows["physical_offset"], -1).to_numpy(zero_copy_only=False)
-        return is_of_broker(rows, self._broker) & self._ranges.mask(physical_offsets)
+        return is_of_broker(rows, self._broker) & self._ranges.mask(offsets_in(rows))

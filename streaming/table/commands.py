@@ -125,18 +125,12 @@ class TableState:
         """The brokers that have rows, by name."""
         with log_errors(self.path):
             rows = count_by_broker(self.storage, self.files)
-            ranges: dict[str, LogEntry] = {}
+            ranges: dict[str, tuple[int, int] | None] = {}
             for entry in log_entries(self.storage, self.version, _COMMITS_SEARCHED):
                 if entry.brings_messages and entry.broker is not None:
-                    ranges.setdefault(entry.broker, entry)
-            return [self._broker_rows(name, rows[name], ranges.get(name)) for name in sorted(rows)]
-
-    def _broker_rows(self, broker: str, rows: int, last: LogEntry | None) -> BrokerRows:
-        return BrokerRows(broker, rows, self.snapshot.transactions.get(transaction_id(broker)), _range(last))
-
-
-def _range(entry: LogEntry | None) -> tuple[int, int] | None:
-    return None if entry is None or entry.start is None or entry.end is None else (entry.start, entry.end)
+                    ranges.setdefault(entry.broker, entry.span)
+        ends = {name: self.snapshot.transactions.get(transaction_id(name)) for name in rows}
+        return [BrokerRows(name, rows[name], ends[name], ranges.get(name)) for name in sorted(rows)]
 
 
 @dataclass(frozen=True)
@@ -274,7 +268,7 @@ def history_lines(entries: Iterable[LogEntry], width: int | None = None) -> list
 
 
 def _cells(entry: LogEntry) -> Sequence[object]:
-    where = "" if entry.start is None or entry.end is None else f"[{entry.start}, {entry.end})"
+    where = "" if entry.span is None else "[{}, {})".format(*entry.span)
     operation = " ".join(filter(None, [entry.operation, f"({entry.what})" if entry.what else None]))
     return [
         entry.version,
