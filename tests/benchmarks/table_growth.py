@@ -116,6 +116,8 @@ class Growth:
         assert key is not None
 
         def spark_snapshot() -> None:
+            # Delta reads a checkpoint in this thread, which has no session of its own.
+            self.spark._jvm.SparkSession.setActiveSession(self.spark._jsparkSession)
             delta_log.clearCache()
             delta_log.forTableWithSnapshot(self.spark._jsparkSession, str(path))._2().allFiles().count()
 
