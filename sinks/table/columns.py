@@ -1,4 +1,7 @@
-"""The columns of the tables: what each means, with its unit, as comments that every catalog and DESCRIBE show."""
+"""The columns of the tables: what each means, with its unit, as comments that every catalog and DESCRIBE show.
+
+Those of the message table, but for bodies, are in ``source/rows/message_schema.py``; ``message_rows`` fills them.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,11 @@ import pyarrow as pa
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The message table. Bodies are two columns of it, if it is to have them: texts, and what is no text.
+
+BODY_SCHEMA = pa.schema([pa.field("body", pa.string()), pa.field("body_bytes", pa.binary())])
 
 COLUMN_COMMENTS = {
     "broker": "name of the broker whose commitlog has the message",
@@ -55,43 +63,8 @@ COLUMN_COMMENTS = {
     "body_bytes": "the decompressed body, if it is no UTF-8 text; null as body is",
 }
 
-QUARANTINE_COMMENTS = {
-    "broker": "name of the broker whose commitlog has the range",
-    "physical_offset": "first byte of the range in the commitlog",
-    "length": "size of the range in bytes",
-    "cause": "why it could not be read",
-    "file": "segment that has its first byte",
-    "position": "first byte of the range in that segment",
-    "head": "the first bytes of the range in hexadecimal digits",
-    "found_at": "when it was found, ISO 8601 in UTC",
-    "policy": "onDamage as it was set then",
-}
-
-
-def commented(schema: pa.Schema, comments: Mapping[str, str]) -> StructType:
-    """The same columns in Spark's types, each with its comment.
-
-    Items of lists and maps may be null, as they may in every column that SQL declares.
-    """
-    from pyspark.sql.types import StructField, StructType  # noqa: PLC0415  readers of a table need no Spark
-
-    from reput.source.rows.message_schema import spark_schema  # noqa: PLC0415
-
-    return StructType(
-        [
-            StructField(field.name, _with_null_items(field.dataType), field.nullable, {"comment": comments[field.name]})
-            for field in spark_schema(schema)
-        ]
-    )
-
-
-def _with_null_items(kind: DataType) -> DataType:
-    from pyspark.sql.types import ArrayType, MapType  # noqa: PLC0415  as above
-
-    if isinstance(kind, ArrayType):
-        return ArrayType(kind.elementType)
-    return MapType(kind.keyType, kind.valueType) if isinstance(kind, MapType) else kind
-
+# ----------------------------------------------------------------------------------------------------------------------
+# TABLE-quarantine: the ranges that were left out of the log.
 
 QUARANTINE_SCHEMA = pa.schema(
     [
@@ -107,16 +80,22 @@ QUARANTINE_SCHEMA = pa.schema(
     ]
 )
 
+QUARANTINE_COMMENTS = {
+    "broker": "name of the broker whose commitlog has the range",
+    "physical_offset": "first byte of the range in the commitlog",
+    "length": "size of the range in bytes",
+    "cause": "why it could not be read",
+    "file": "segment that has its first byte",
+    "position": "first byte of the range in that segment",
+    "head": "the first bytes of the range in hexadecimal digits",
+    "found_at": "when it was found, ISO 8601 in UTC",
+    "policy": "onDamage as it was set then",
+}
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The two columns that a table has for bodies, if it is to have them: texts, and what is no text.
-
-BODY_SCHEMA = pa.schema([pa.field("body", pa.string()), pa.field("body_bytes", pa.binary())])
-
+# TABLE-consumption: each move of a consumer group in a queue.
 
 _CONSUMPTION_TIME = pa.timestamp("us", tz="UTC")
-
-
 CONSUMPTION_SCHEMA = pa.schema(
     [
         pa.field("broker", pa.string()),
@@ -146,3 +125,30 @@ CONSUMPTION_COMMENTS = {
     "seen_after": "the move came before this time",
     "move": "progress, reset_back, first_seen or gone",
 }
+
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def commented(schema: pa.Schema, comments: Mapping[str, str]) -> StructType:
+    """The same columns in Spark's types, each with its comment.
+
+    Items of lists and maps may be null, as they may in every column that SQL declares.
+    """
+    from pyspark.sql.types import StructField, StructType  # noqa: PLC0415  readers of a table need no Spark
+
+    from reput.source.rows.message_schema import spark_schema  # noqa: PLC0415
+
+    return StructType(
+        [
+            StructField(field.name, _with_null_items(field.dataType), field.nullable, {"comment": comments[field.name]})
+            for field in spark_schema(schema)
+        ]
+    )
+
+
+def _with_null_items(kind: DataType) -> DataType:
+    from pyspark.sql.types import ArrayType, MapType  # noqa: PLC0415  as above
+
+    if isinstance(kind, ArrayType):
+        return ArrayType(kind.elementType)
+    return MapType(kind.keyType, kind.valueType) if isinstance(kind, MapType) else kind

@@ -30,7 +30,7 @@ from reput.source.arrays import Bools, Int64s
 from reput.source.log.segment_scan import Window
 from reput.source.printable import printable
 from reput.source.rows.message_rows import MessageRows
-from reput.source.rows.message_schema import LATER_NAMES, MESSAGE_SCHEMA
+from reput.source.rows.message_schema import LATER_MARK, LATER_NAMES, MESSAGE_SCHEMA
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Sums over stretches of the log, with which a message table is compared without bringing rows together.
@@ -43,8 +43,6 @@ COLUMNS = tuple(MESSAGE_SCHEMA.names)
 IDENTITY = ("physical_offset", "msg_size", "store_time", "queue_offset", "body_crc")
 _FIRST_COLUMNS = [name for name in COLUMNS if name not in LATER_NAMES]
 _LATER_COLUMNS = [name for name in COLUMNS if name in LATER_NAMES]
-# A column of every row that has the later columns.
-_MARK = "kind"
 SUM_SCHEMA = pa.schema(
     [pa.field(name, pa.int64(), nullable=False) for name in ("stretch", "rows", "digest", "later", "earlier_rows")]
 )
@@ -61,7 +59,7 @@ def row_digests(rows: pa.RecordBatch) -> list[Int64s]:
     """
     offsets = _numbers(_column(rows, "physical_offset")).copy()
     first, later = (_digests(rows, names) for names in (_FIRST_COLUMNS, _LATER_COLUMNS))
-    is_earlier = _column(rows, _MARK).is_null().to_numpy(zero_copy_only=False)
+    is_earlier = _column(rows, LATER_MARK).is_null().to_numpy(zero_copy_only=False)
     later[is_earlier] = 0
     return [offsets, first, later, is_earlier.astype(np.int64)]
 
@@ -396,7 +394,7 @@ def compare_rows(
 
 
 def _compare(record: Row, row: Row, findings: Findings) -> None:
-    is_earlier = row["kind"] is None
+    is_earlier = row[LATER_MARK] is None
     compared = [name for name in COLUMNS if not (is_earlier and name in LATER_NAMES)]
     names = [name for name in compared if record[name] != row[name]]
     if not names:

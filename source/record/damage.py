@@ -23,7 +23,7 @@ class DamagedRange:
     Attributes
     ----------
     cause
-        The name of the ``Verdict`` on what stands at `start`.
+        The name of the ``Verdict`` on the bytes at `start`, or another cause of ``sinks/quarantine.py``.
     file, position
         The segment's path, and the byte of it where the range begins.
     head

@@ -39,7 +39,7 @@ from reput.source.rows.column_builders import (
     Values,
     numbers,
 )
-from reput.source.rows.message_schema import MESSAGE_SCHEMA, message_schema
+from reput.source.rows.message_schema import LATER_NAMES, MESSAGE_SCHEMA, message_schema
 
 ENCODED = {
     **dict.fromkeys(("topic", "born_host", "store_host", "tags", "transaction_type", "real_topic"), TEXT),
@@ -54,10 +54,15 @@ _TIME = MESSAGE_SCHEMA.field("store_time").type
 # Milliseconds of years 1 and 10000: what a SQL timestamp can hold.
 _YEAR_1_MS, _YEAR_10000_MS = -62_135_596_800_000, 253_402_300_800_000
 _TIMES = ("store_time", "born_time")
-_NUMBERS = {field.name: field.type for field in MESSAGE_SCHEMA if pa.types.is_integer(field.type)}
 # The columns that hold a property as text, and those that hold one as an integer.
 _REPEATED_PROPERTIES = {"tags": pk.TAGS, "real_topic": pk.REAL_TOPIC}
 _INTEGER_PROPERTIES = {"delay_level": pk.DELAY, "real_queue_id": pk.REAL_QUEUE_ID}
+# The integers that `MessageRows.add` copies from each record; the later columns follow from others (`_origins`).
+_NUMBERS = {
+    field.name: field.type
+    for field in MESSAGE_SCHEMA
+    if pa.types.is_integer(field.type) and field.name not in LATER_NAMES and field.name not in _INTEGER_PROPERTIES
+}
 # How many properties have columns: the first ones of `pk.LOCATED`.
 _PROPERTIES_WITH_COLUMNS = 1 + max(*_REPEATED_PROPERTIES.values(), *_INTEGER_PROPERTIES.values(), pk.KEYS, pk.UNIQ_KEY)
 
@@ -67,9 +72,7 @@ class MessageRows:
 
     def __init__(self) -> None:
         self._count = 0
-        self._numbers = {
-            name: Values(kind.to_pandas_dtype()) for name, kind in _NUMBERS.items() if name not in _INTEGER_PROPERTIES
-        }
+        self._numbers = {name: Values(kind.to_pandas_dtype()) for name, kind in _NUMBERS.items()}
         self._times = {name: Values(np.int64) for name in _TIMES}
         names = ("topic", "born_host", "store_host", *_REPEATED_PROPERTIES, *_INTEGER_PROPERTIES)
         self._repeated = {name: RepeatedTexts() for name in names}

@@ -13,7 +13,9 @@ def _column(name: str, kind: pa.DataType, *, nullable: bool = False) -> pa.Field
     return pa.field(name, kind, nullable=nullable)
 
 
-# What the other columns leave to be found out: tables of earlier versions of reput lack these.
+# Columns that follow from the others. Tables of earlier versions of reput lack them: a writer adds them to such a
+# table, and its older rows keep null. A row lacks all of them or none, and `LATER_MARK` tells which. So another column
+# here needs a mark of its own: without one, ``sinks/table/comparison.py`` finds that each older row differs.
 _LATER_COLUMNS = [
     _column("kind", pa.string(), nullable=True),
     _column("consumer_group", pa.string(), nullable=True),
@@ -26,6 +28,8 @@ _LATER_COLUMNS = [
     _column("first_key", pa.string(), nullable=True),
 ]
 LATER_NAMES = frozenset(field.name for field in _LATER_COLUMNS)
+#: The later column that is never null in a row that has them.
+LATER_MARK = "kind"
 
 # Names are the broker's words in snake case. Timestamps are null where a stored value is outside years 1 to 9999.
 MESSAGE_SCHEMA = pa.schema(

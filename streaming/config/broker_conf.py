@@ -243,8 +243,7 @@ class BrokerConf:
         if self.text("storeType").lower() == ROCKSDB_STORE:
             return f"storeType={self.text('storeType')}"
         name = "combineCQLoadingCQTypes"
-        keeps_both = releases.KEEPS_QUEUES_IN_BOTH.holds(self.version) and self._is_on("rocksdbCQDoubleWriteEnable")
-        if not keeps_both or name not in self:
+        if not self._keeps_queues_in_both or name not in self:
             return None
         types = {each.strip(JAVA_BLANKS).lower() for each in self.text(name).split(";")}
         return None if FILE_STORE in types else f"{name}={shown(self.text(name))}"
@@ -252,7 +251,7 @@ class BrokerConf:
     @property
     def rocksdb_folder(self) -> str | None:
         """The folder of the store with the broker's queues in RocksDB; None where it keeps few or none."""
-        keeps_both = releases.KEEPS_QUEUES_IN_BOTH.holds(self.version) and self._is_on("rocksdbCQDoubleWriteEnable")
+        keeps_both = self._keeps_queues_in_both
         if self.without_queue_files() is None and not keeps_both:
             return None
         # Which topics are LITE ones is not read: nobody knows which queues RocksDB should have.
@@ -260,6 +259,11 @@ class BrokerConf:
         if is_selective and keeps_both and self._is_on("rocksdbCQSelectiveDoubleWriteEnable"):
             return None
         return ROCKSDB_QUEUES if self._is_on("useSeparateStorePathForRocksdbCQ") else CONSUME_QUEUE
+
+    @property
+    def _keeps_queues_in_both(self) -> bool:
+        """Whether the file asks for queues in files and in RocksDB; ``broker.queues_in_both`` asks all settings."""
+        return releases.KEEPS_QUEUES_IN_BOTH.holds(self.version) and self._is_on("rocksdbCQDoubleWriteEnable")
 
     @property
     def writes_index_files(self) -> bool:

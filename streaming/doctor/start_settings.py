@@ -18,7 +18,7 @@ from reput.streaming.config.broker import (
     rocksdb_needs,
     unseen_queues,
 )
-from reput.streaming.config.broker_conf import FILE_STORE, BrokerConf
+from reput.streaming.config.broker_conf import FILE_STORE, ROCKSDB_STORE, BrokerConf
 from reput.streaming.config.consumer_offsets import ConsumerOffsetsWatch
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.output.recovery_start import RecoverySettings, recovery_settings
@@ -39,7 +39,6 @@ HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 _CHECKS = "CID_RMQ_SYS_TRANS"
 _MASTER_ID = 0
 _SLAVE = "SLAVE"
-_ROCKSDB_QUEUES = "defaultrocksdb"
 _VERIFY = "reput verify compares queues and index with the log"
 _EMPTY_ROCKSDB = (
     "they are made in RocksDB (storeType=defaultRocksDB), and those in files are not read: 'reput queues --to rocksdb' "
@@ -208,8 +207,8 @@ def start_settings(config: PipelineConfig, broker_conf: Path | None, version: Ve
         unknown_batch_topics=unknown_batch_topics,
         misses_keys=needs.index or "messageIndexEnable" in config.changes,
         reads_rocksdb=queues_in_both(config, version)
-        and broker.text("combineCQPreferCQType").lower() == _ROCKSDB_QUEUES
-        and broker.text("combineAssignOffsetCQType").lower() != _ROCKSDB_QUEUES,
+        and broker.text("combineCQPreferCQType").lower() == ROCKSDB_STORE
+        and broker.text("combineAssignOffsetCQType").lower() != ROCKSDB_STORE,
         not_seen=_EMPTY_ROCKSDB * (rocksdb_queues(config.store) is None)
         if in_rocksdb
         else unseen_queues(_of_version(config, version, broker), config.store)
@@ -249,7 +248,7 @@ def _keeps_rocksdb_alone(config: PipelineConfig, broker: BrokerConf, needs: Logi
         folder = CONSUME_QUEUE  # a release that is only tried passes over the setting
     return (
         releases.KEEPS_QUEUES_IN_ROCKSDB.holds(version)
-        and broker.text("storeType").lower() == _ROCKSDB_QUEUES
+        and broker.text("storeType").lower() == ROCKSDB_STORE
         and not queues_in_both(config, version)
         and not broker.switch("recheckReputOffsetFromCq")
         and not needs.batch_topics
