@@ -36,6 +36,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,20 @@ class IndexItem:
     file: int
 
 
+@contextmanager
+def _expiry_as_error() -> Iterator[None]:
+    """As a decorator: a file that is missing has expired."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise DataLossError(
+            f"{error.filename} is gone: it expired while the store was verified",
+            advice="verify it again",
+            file=error.filename,
+        ) from error
+
+
+@_expiry_as_error()
 def verify_range(settings: VerifySettings, span: OffsetRange) -> VerifiedRange:
     """Compare one range with queues and index.
 
@@ -185,11 +200,6 @@ def verify_range(settings: VerifySettings, span: OffsetRange) -> VerifiedRange:
     DataLossError
         A file expired meanwhile.
     """
-    with _expiry_as_error():
-        return _verify_range(settings, span)
-
-
-def _verify_range(settings: VerifySettings, span: OffsetRange) -> VerifiedRange:
     joint = settings.joint_needs
     read = (settings.task if joint is None else replace(settings.task, needs=joint)).read(span)
     entries = PieceEntries.read(piece["arrays"] for piece in read.pieces)
@@ -251,10 +261,10 @@ def rows_of_range(settings: VerifySettings, span: OffsetRange) -> Iterator[pa.Re
     yield from RecordRows(settings.task.limits, settings.task.forgotten).batches(windows)
 
 
+@_expiry_as_error()
 def verify_item(settings: VerifySettings, item: QueueItem | IndexItem) -> Findings:
     """Check a queue's files, or an index file; see `verify_range` for errors."""
-    with _expiry_as_error():
-        return _verify_queue(settings, item) if isinstance(item, QueueItem) else _verify_index(settings, item)
+    return _verify_queue(settings, item) if isinstance(item, QueueItem) else _verify_index(settings, item)
 
 
 def _verify_queue(settings: VerifySettings, item: QueueItem) -> Findings:
@@ -278,31 +288,9 @@ def _verify_index(settings: VerifySettings, item: IndexItem) -> Findings:
     return findings
 
 
+@_expiry_as_error()
 def _digest(file: StoreFile, max_hash_slot_num: int, max_index_num: int) -> FileDigest:
-    with _expiry_as_error():
-        return digest_file(file, max_hash_slot_num, max_index_num)
-
-
-@contextmanager
-def _expiry_as_error() -> Iterator[None]:
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise DataLossError(
-            f"{error.filename} is gone: it expired while the store was verified",
-            advice="verify it again",
-            file=error.filename,
-        ) from error
-
-
-def verify_ranges(tasks: Tasks, settings: VerifySettings, spans: Sequence[OffsetRange]) -> list[VerifiedRange]:
-    """The results of `verify_range`, in the order of `spans`."""
-    return run_over(tasks, lambda span: verify_range(settings, span), spans)
-
-
-def verify_items(tasks: Tasks, settings: VerifySettings, items: Sequence[QueueItem | IndexItem]) -> list[Findings]:
-    """The results of `verify_item`, in the order of `items`."""
-    return run_over(tasks, lambda item: verify_item(settings, item), items)
+    return digest_file(file, max_hash_slot_num, max_index_num)
 
 
 def digest_files(
@@ -423,7 +411,8 @@ class StoreVerification:
         limits = self.settings.log
         name, size = "maxBytesPerPartition", self._config.logic.max_bytes_per_partition
         check_range_count(name, size, limits.limit - limits.least, RANGES_OF_A_LOG_MAX)
-        self.results = verify_ranges(tasks, self.settings, list(self.log.split(limits.least, limits.limit)))
+        spans = list(self.log.split(limits.least, limits.limit))
+        self.results = run_over(tasks, partial(verify_range, self.settings), spans)
         log = StoreSection("log", {"messages": sum(result.messages for result in self.results)})
         self._note_missing(log.findings)
         log.findings.note("not_dispatched_yet", self.log_end - self.limit)
@@ -668,7 +657,7 @@ class StoreVerification:
             for path in kind.not_made(self.output):
                 queues.findings.note("queues_not_checked")
                 queues.findings.tell(f"{path} is not checked: reput makes no queue of this name")
-        for item, result in zip(items, verify_items(tasks, self.settings, items), strict=True):
+        for item, result in zip(items, run_over(tasks, partial(verify_item, self.settings), items), strict=True):
             (index if isinstance(item, IndexItem) else queues).findings.add(result)
 
     def _check_kinds(self, batch_topics: frozenset[bytes], findings: Findings) -> None:
