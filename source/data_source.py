@@ -193,7 +193,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     """Advances ``reputFromOffset`` in micro-batches."""
 
     def __init__(self, options: SourceOptions, *, warns: bool = True) -> None:
-        """Without `warns`, whoever reads the ranges says what it goes on without."""
+        """Without `warns`, the tasks that read the ranges say what they go on without."""
         self._options = options
         self._warns = warns
         self._available_now_end: int | None = None
@@ -205,7 +205,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     @cached_property
     def _log(self) -> LogReader:
-        """The log; whoever only plans a read, or passes ranges on, does without, and loads no compiled code for it."""
+        """The log; a process that only plans a read, or passes ranges on, does without, and loads no compiled code."""
         log = _log_reader(self._options)
         log.warns = self._warns
         return log

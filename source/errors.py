@@ -24,7 +24,7 @@ ReputError
 ├── MayPassError                   what a run waits for once it has begun, and what is final at a start
 ├── ExpressionSyntaxError          a subscription's SQL92 expression that cannot be compiled
 ├── ExpressionEvaluationError      an expression that these properties make no sense for; counts as no match
-└── DefectError                    what nobody foresaw: a defect of reput
+└── DefectError                    an unforeseen failure: a defect of reput
 
 An error's `exit_code` is what the command ends with, its `code` is the same in every release. A supervisor starts reput
 again after `TRY_AGAIN` alone: after the others a person must look.
@@ -284,7 +284,7 @@ class OutputAwayError(OutputError, MayPassError):
 def reported_through_spark() -> Iterator[None]:
     """Have an error that is raised inside carry its fields in its text: Spark passes on nothing else between processes.
 
-    Its message is one line, for whoever reads Spark's error, and `to_json` the next: no line of either is begun by a
+    Its message is one line, for people who read Spark's error, and `to_json` the next: no line of either is begun by a
     name or by bytes of the log. Errors that led to it may have such lines, and are left out.
     """
     try:

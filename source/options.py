@@ -1,6 +1,6 @@
 """The source's options, named as in Spark's Kafka source and in broker.conf: unit, default, limit, reason of each.
 
-An option is a field of a frozen dataclass, which holds all that is known of it: whoever adds an option adds one field.
+An option is a field of a frozen dataclass, which holds all that is known of it: to add an option is to add one field.
 """
 
 from __future__ import annotations
@@ -253,7 +253,7 @@ class LogOptions:
         boolean,
         _SWITCH,
         True,
-        "records that expired unread are a loss that somebody must hear of",
+        "records that expired unread are a loss that an operator must hear of",
     )
     check_crc: str = option(
         "checkCrc",
@@ -267,7 +267,7 @@ class LogOptions:
         one_of(STOP, QUARANTINE, BROKER),
         "stop, quarantine or broker",
         STOP,
-        "damage in the middle of the log ends the run: messages that are missing are somebody's decision; quarantine "
+        "damage in the middle of the log ends the run: an operator must decide about missing messages; quarantine "
         "leaves out and records the damaged record alone, broker what a broker's replay leaves out",
     )
     tail_guard_ms: int = option(

@@ -25,7 +25,7 @@ Answer = TypeVar("Answer")
 class StreamAnswers:
     """Answers what other processes ask, in threads of this one, until it is closed.
 
-    Each process that asks gets a reader of its own. Whoever can enter the directory of the socket can ask.
+    Each process that asks gets a reader of its own. A process that can enter the directory of the socket can ask.
     """
 
     def __init__(self, path: Path, new_reader: Callable[[], Any]) -> None:
@@ -45,7 +45,7 @@ class StreamAnswers:
         self._path.unlink(missing_ok=True)
 
     def _accept(self) -> None:
-        # Whatever ends this also ends the waiting of those that nobody answers: their connection breaks.
+        # Whatever ends this also ends the waiting of those that get no answer: their connection breaks.
         with self._listener, suppress(OSError):
             while True:
                 accepted, _ = self._listener.accept()

@@ -333,7 +333,7 @@ def give_back(*, after_s: float = _USUALLY_S) -> None:
     In a command for which `keep_small` was called, garbage is looked for before. It takes some milliseconds. Every
     thread may call it.
     """
-    global _given_back_at  # noqa: PLW0603  a process has one memory, whoever looks after it
+    global _given_back_at  # noqa: PLW0603  a process has one memory
     now = time.monotonic()
     if now - _given_back_at >= after_s:
         _given_back_at = now

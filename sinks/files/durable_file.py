@@ -218,7 +218,7 @@ class DurableFiles:
         self._synced_directories.add(directory)
 
     def remove_tree(self, *parts: str) -> None:
-        """Remove a directory and all below it, durably; it is renamed first, so that nobody finds half of it.
+        """Remove a directory and all below it, durably; it is renamed first, so that half of it is never found.
 
         The next call removes what a process that died left under the other name.
         """
@@ -449,7 +449,7 @@ def write_scratch(directory: Path, *parts: bytes | memoryview) -> Path:
 
 
 def remove_scratch(paths: Iterable[Path]) -> None:
-    """Remove scratch files that nobody will ask for; the next run removes those that cannot be removed now."""
+    """Remove scratch files that are no longer needed; the next run removes those that cannot be removed now."""
     for path in paths:
         with suppress(OSError):
             os.unlink(path)

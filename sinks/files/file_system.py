@@ -53,7 +53,7 @@ class FileSystems:
         return bool(self._descriptors) and None not in self._descriptors.values()
 
     def sync(self) -> None:
-        """Make all that was written durable, whoever wrote it; an error may be another writer's."""
+        """Make all that was written durable, by any writer; an error may be another writer's."""
         for descriptor in self._descriptors.values():
             if descriptor is not None:
                 _sync(descriptor)
@@ -141,7 +141,7 @@ def filled_extents(descriptor: int, start: int = 0) -> Iterator[tuple[int, int]]
             yield begin, end
 
 
-# The time of day when this process began, as the clock that nobody sets counts from.
+# The time of day when this process began, as the clock that cannot be set counts from.
 _BEGAN_AT = time.time() - time.monotonic()
 
 
@@ -153,6 +153,6 @@ def now_for_ages(
     """Seconds since the epoch, as they went by since this process began: not as the time of day was set since.
 
     Set three days forwards, it would make a file that a writer is about to commit three days old. While the machine was
-    suspended nobody could go on, so that does not count. Set back, the time of day itself is earlier, and counts.
+    suspended no process ran, so that does not count. Set back, the time of day itself is earlier, and counts.
     """
     return min(time_of_day(), began_at + clock())

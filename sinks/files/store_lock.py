@@ -125,9 +125,9 @@ def is_locked(root: Path) -> bool:
 
 
 def lock_holder(root: Path) -> str | None:
-    """Return who holds the lock of this output, other than this process, in words; None if nobody is known to.
+    """Return who holds the lock of this output, other than this process, in words; None if no holder is known.
 
-    A lock that this user may not look at is told as nobody's.
+    A lock that this user may not look at counts as free.
     """
     with suppress(OutputError):
         return _holder(root)

@@ -34,8 +34,9 @@ _log = logging.getLogger(__name__)
 def swap(files: DurableFiles, moves: Sequence[Move], *, may_empty: bool = False, database: str | None = None) -> None:
     """Replace each target below the output `files` by what the rebuild made for it, or by nothing.
 
-    The rebuild is durable as a whole, and nobody else has a file of either side open. `may_empty` lets queues and index
-    be replaced by nothing. `database` is a folder that holds or gets a RocksDB database: it is replaced as a whole.
+    The rebuild is durable as a whole, and no other process has a file of either side open. `may_empty` lets queues and
+    index be replaced by nothing. `database` is a folder that holds or gets a RocksDB database: it is replaced as a
+    whole.
 
     Raises
     ------
@@ -157,7 +158,7 @@ def _tell_what_stays(files: DurableFiles, moves: Sequence[Move]) -> None:
 
 
 def _put_back(files: DurableFiles, replaced: set[RelativePath], database: str | None) -> None:
-    """Put back what reput cannot name: an earlier release, or somebody since the note, had it put away.
+    """Put back what reput cannot name: an earlier release had it put away, or it came after the note.
 
     What the note itself names was `replaced` by what was made, and so were all queues in the folder `database`.
     """

@@ -137,7 +137,7 @@ class ConsumerFilters:
     def bit_map(self, topic: str, properties: Mapping[str, str]) -> bytes | None:
         """The bitmap that ``CommitLogDispatcherCalcBitMap#dispatch`` gives a message: the bits of each matching group.
 
-        None when nobody filters the topic, or when a matching group has positions outside the bitmap: the broker then
+        None when no group filters the topic, or when a matching group has positions outside the bitmap: the broker then
         gives up on the message.
         """
         filters = self._topics.get(topic)
@@ -184,7 +184,7 @@ def load_consumer_filters(path: Path, bloom: BloomFilter, *, contains: bool) -> 
 
     An expression that does not compile is skipped with a warning. If one group's bloom data does not belong to `bloom`,
     the broker's settings were changed and it forgets all groups. A missing, empty or damaged file gives way to
-    ``consumerFilter.json.bak`` beside it; without both, nobody filters anything.
+    ``consumerFilter.json.bak`` beside it; without both, there are no filters.
 
     Parameters
     ----------

@@ -380,7 +380,7 @@ class IndexWalk:
                 done += self._step(found[agreeing:], rest.between(agreeing, len(rest.hashes)))
 
     def _pass_over_missing(self) -> None:
-        """Pass over the keys of records that the log lacks: nobody can judge them."""
+        """Pass over the keys of records that the log lacks: they cannot be judged."""
         while self._log.missing and len(found := self._row.entries(self._at, _LOOK_AHEAD)):
             count = leading(self._log.lacks(found["physical_offset"].astype(np.int64)))
             self._findings.note("keys_not_judged", count)

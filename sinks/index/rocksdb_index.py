@@ -5,7 +5,7 @@ time, the topic, what kind of key it is, the key, the record's unique key unless
 record's physical offset; the value is the store time (``IndexRocksDBRecord``). Records without a unique key, and
 rollbacks, have none. Two more keys say up to which record it is written.
 
-A broker removes hours with the log, and puts no record before the last one. So it begins where somebody switched it on,
+A broker removes hours with the log, and puts no record before the last one. So it begins where it was switched on,
 and it may end before the log does.
 """
 

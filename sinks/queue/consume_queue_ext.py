@@ -96,7 +96,7 @@ class ConsumeQueueExt:
         tags_codes, store_timestamps
             int64[n], milliseconds.
         bit_maps
-            One for each record; None for a topic that nobody filters.
+            One for each record; None for a topic without filters.
 
         Returns
         -------

@@ -452,7 +452,7 @@ class _Walk:
         return met
 
     def _pass_over_missing(self, before: int) -> None:
-        """Pass over entries that lead to what the log lacks before the offset `before`: nobody can judge them.
+        """Pass over entries that lead to what the log lacks before the offset `before`: they cannot be judged.
 
         A broker that made them while it had the records goes on behind them; one that replays the log has none.
         """

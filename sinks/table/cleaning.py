@@ -1,8 +1,8 @@
 """Removing what a table no longer needs: old commits, data files that only they had, and files that no version has.
 
 Delta itself keeps commits and data files by time, a month and a week. With a commit every ten seconds that would be
-260,000 files to list and 60,000 files that nobody reads. Here the number of versions decides: the last ones can all be
-read, by their number, too. Files that no version has are left by writers that died; see ``data_file.orphans``.
+260,000 files to list and 60,000 files that are never read. Here the number of versions decides: the last ones can all
+be read, by their number, too. Files that no version has are left by writers that died; see ``data_file.orphans``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from reput.sinks.table.location import TableLocation
 from reput.sinks.table.log import checkpoint_file, commit_file, read_commit
 from reput.sinks.table.storage import LOG, FileStatus, TableStorage, table_storage
 
-#: Whoever sets this property of a table wants Delta's own way: by time.
+#: A table with this property is cleaned in Delta's own way: by time.
 LOG_KEPT = "delta.logRetentionDuration"
 # So long after a version has gone out of date, a query that began on it may still be at its files.
 READ_FOR_S = 900

@@ -121,7 +121,7 @@ CONSUMPTION_COMMENTS = {
     "queue_id": "the queue",
     "offset_before": "the group's offset in the queue before the move; null where none was seen",
     "offset_after": "the group's offset after the move; null where it is gone",
-    "seen_before": "the move came after this time; null where nobody watched before",
+    "seen_before": "the move came after this time; null where offsets were not watched before",
     "seen_after": "the move came before this time",
     "move": "progress, reset_back, first_seen or gone",
 }

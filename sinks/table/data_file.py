@@ -626,7 +626,7 @@ def remove_data_files(storage: TableStorage, paths: Iterable[str], *, durable: b
 
 
 def orphans(storage: TableStorage, needed: Collection[str]) -> list[FileStatus]:
-    """Files with names of reput that nobody will ask for: `needed` lacks them, and no writer will commit them.
+    """Files with names of reput that are not needed: `needed` lacks them, and no writer will commit them.
 
     A writer that is at work may have files that it has not committed yet: `tail` for seconds, ``rebuild --only table``
     for hours, in which it writes one after the other. So files are left that follow each other within

@@ -1,9 +1,9 @@
 """Rows that are forgotten: no version of the table has them any more, and no file below its directory.
 
 A ``ForgetRequest`` says which rows are meant. One commit takes them away. Then the log before it goes, whose statistics
-and older versions have them, and with it every data file that only older versions had. Whoever follows the table, as
-``watch`` does, finds in that commit what the log before it would have told: how many rows each broker had. The proof is
-``traces``: every data file and every file of the log below the table is looked into.
+and older versions have them, and with it every data file that only older versions had. A reader that follows the table,
+as ``watch`` does, finds in that commit what the log before it would have told: how many rows each broker had. The proof
+is ``traces``: every data file and every file of the log below the table is looked into.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ def commits(storage: TableStorage, first: int, last: int, app_id: str, broker: s
 
 @dataclass(frozen=True)
 class LogEntry:
-    """One commit, whoever made it. Its texts are others': whoever shows them makes them printable.
+    """One commit, by any writer. Its texts are others': make them printable before they are shown.
 
     Attributes
     ----------

@@ -415,7 +415,7 @@ class Snapshot:
 # ----------------------------------------------------------------------------------------------------------------------
 # A version that is only read, without Spark: the newest, one by its number, or that of a time.
 
-# What changes nothing for whoever reads files, or is heeded here; whether columns are mapped is asked by itself.
+# What changes nothing for readers of files, or is heeded here; whether columns are mapped is asked by itself.
 _READ_FEATURES = frozenset({"deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "columnMapping"})
 # Features that concern tables alone whose schema has this text. They stay in the protocol when the column has gone.
 _BY_SCHEMA = {"variant": '"variant"', "typeWidening": '"delta.typeChanges"'}
@@ -557,7 +557,7 @@ def _time_of(actions: Iterable[Action]) -> int | None:
 
 
 def _told_checkpoint(storage: TableStorage) -> int:
-    """The version of the newest checkpoint by the log's hint; -1 for one that is no JSON, which nobody heeds."""
+    """The version of the newest checkpoint by the log's hint; -1 for one that is not JSON, which readers ignore."""
     with suppress(ValueError, LookupError, TypeError):
         return int(json.loads(storage.read(HINT))["version"])
     return -1

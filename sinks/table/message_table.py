@@ -2,7 +2,7 @@
 
 Tasks write its files (``message_file``), and the driver commits them. The transaction's version is the end offset in
 the log, so a replayed batch, a lost checkpoint or other batch boundaries can neither lose nor double a row. Whenever
-somebody else has committed, ``watch`` checks that the committed rows are still there.
+another writer has committed, ``watch`` checks that the committed rows are still there.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class MessageTable(KeepsProgress):
         Raises
         ------
         RowsLostError
-            Committed rows are gone, and nobody removed them on purpose.
+            Committed rows are gone that were not removed on purpose.
         """
         record = self._record.load()
         committed = self.delta.last_transaction_version(self._app_id)
@@ -195,7 +195,7 @@ class MessageTable(KeepsProgress):
         SinkError
             The batch begins after `end_offset`: records would be skipped.
         RowsLostError
-            Somebody else's commit took rows away; nothing was written.
+            Another writer's commit took rows away; nothing was written.
         """
         if batch.end <= self.end_offset:
             return

@@ -128,7 +128,7 @@ class TableStorage(ABC):
         Raises
         ------
         OSError
-            It cannot be written, or nobody knows whether it was.
+            It cannot be written, or it is unknown whether it was.
         """
 
     @abstractmethod
@@ -144,12 +144,12 @@ class TableStorage(ABC):
 
     @abstractmethod
     def check(self, *, removes: bool = False) -> None:
-        """Try whether `put_if_absent` keeps its promise there, and with `removes`, if nobody can read what is removed.
+        """Try whether `put_if_absent` keeps its promise there; with `removes`, also that removed objects are gone.
 
         Raises
         ------
         OutputError
-            It does not, or somebody may.
+            It does not, or a removed object can be read.
         """
 
     def status(self, name: str) -> FileStatus | None:
@@ -329,7 +329,7 @@ def first_line(error: BaseException) -> str:
 # ----------------------------------------------------------------------------------------------------------------------
 # Turns among the reputs of one machine at what each of them does alone: a lock on a directory, without a file.
 #
-# Within a process, which may keep several brokers, whoever came first is next: of many that ask for a lock again and
+# Within a process, which may keep several brokers, the first to come is next: of many that ask for a lock again and
 # again some would never get it.
 
 _POLL_S = 0.01
@@ -414,7 +414,7 @@ def _is_locked(descriptor: int, deadline: float) -> bool:
 # Credentials are not read here: pyarrow, deltalake, boto3 and Hadoop each ask AWS' own chain for them.
 
 _CONNECT_S, _REQUEST_S = 5, 60
-# Where AWS itself has a bucket whose region nobody told.
+# Where AWS itself has a bucket without a region in the settings.
 _FIRST_REGION = "us-east-1"
 
 
@@ -458,7 +458,7 @@ class S3Place:
         from botocore.config import Config  # noqa: PLC0415
 
         options: dict[str, Any] = {"connect_timeout": _CONNECT_S, "read_timeout": _REQUEST_S}
-        # Whoever puts looks what is there before it puts again.
+        # The caller looks what is there before it puts again.
         options["retries"] = {"total_max_attempts": 1}
         # Servers other than AWS have no names for buckets, and not all of them know its newer checksums.
         if self.endpoint:

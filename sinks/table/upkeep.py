@@ -574,7 +574,7 @@ class TableUpkeep:
 
     def _commit(self, files: Sequence[DataFile], merged: Sequence[DataFile], done: UpkeepDone) -> None:
         start, end = _least(files[0]), max(file.bounds.greatest or 0 for file in files) + 1
-        # After an error nobody knows whether the commit is in the log, so the merged files stay.
+        # After an error it is unknown whether the commit is in the log, so the merged files stay.
         note: Note = {"broker": self._broker, "what": "merged", "start": start, "end": end}
         if not self._table.rewrite([file.path for file in files], merged, note):
             self._remove(merged)
@@ -590,7 +590,7 @@ class TableUpkeep:
     def _leave(self, files: Sequence[DataFile]) -> None:
         """Leave what cannot be merged as it is: files of which a deletion vector has taken rows.
 
-        If there are none, and all files are still there, nobody knows why, so they all are left.
+        If there are none, and all files are still there, the cause is unknown, so they all are left.
         """
         paths = {file.path for file in files}
         there = {file.path: file for file in self._table.files_of(self._broker) if file.path in paths}

@@ -102,7 +102,7 @@ class RowLedger:
         return replace(self, marks=tuple(marks))
 
     def without(self, taken: Iterable[RowsTaken]) -> RowLedger:
-        """The same without rows; marks between the least and the greatest of them go, as nobody knows their counts."""
+        """The same without rows; marks between the least and the greatest of them go, as their counts are unknown."""
         marks, end = list(self.marks), self.offsets[-1] if self.marks else 0
         for rows in taken:
             # A file's bounds are also those of other brokers' rows in it; of this one no row is behind the last mark.
@@ -160,7 +160,7 @@ class TableWatch:
         Raises
         ------
         RowsLostError
-            Rows are gone, and nobody removed them on purpose.
+            Rows are gone that were not removed on purpose.
         OutputError
             The table has rows of the broker, but no transaction.
         """
@@ -242,7 +242,7 @@ class TableWatch:
         return RowLedger(version, commit_digest(self._table.storage, version), ())
 
     def _check_history(self, version: int) -> None:
-        """Without a ledger, report rows that others removed, since nobody knows whether they came back."""
+        """Without a ledger, report rows that others removed, since it is unknown whether they came back."""
         taken: list[TableCommit] | None = None  # since the first of our commits, or the last repair
         for each in self._commits(max(0, version - _FIRST_LOOK), version):
             if not isinstance(each, TableCommit):
@@ -342,7 +342,7 @@ class TableWatch:
         lost = [gap for gap in gaps if gap.missing > 0]
         more = -sum(gap.missing for gap in gaps if gap.missing < 0)
         by_whom = "; ".join(filter(None, [unknown, _describe(foreign)]))
-        # Another reput's repair keeps our rows, except for those in a file that nobody could read.
+        # Another reput's repair keeps our rows, except for those in an unreadable file.
         removing = [each for each in foreign if each.removes and not each.is_repair]
         taken = unknown or not removing or any(not each.is_wanted for each in removing)
         if lost and taken:

@@ -117,7 +117,7 @@ class LogReader:
     def initial_offset(self) -> int:
         """The offset where the options say to begin, inside what the log still has.
 
-        A time, and the log's end, are looked for once: whoever asks again is to begin at the same offset.
+        A time, and the log's end, are looked for once: later calls begin at the same offset.
 
         Raises
         ------

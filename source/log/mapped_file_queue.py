@@ -178,7 +178,7 @@ class MappedFileQueue:
     """The row of segments, oldest first. A snapshot: load again to see new and expired files.
 
     `unfinished` is the path of a last file that has no size yet, None without one; it is not among `files`.
-    `known_end` is the offset where the log ends; None means that nobody knows it, so that it has to be looked for.
+    `known_end` is the offset where the log ends; None means that it is unknown, and has to be looked for.
     """
 
     files: tuple[MappedFile, ...]

@@ -1,4 +1,4 @@
-"""Ranges of the log, and how they travel as rows; whoever only passes them on loads no compiled code."""
+"""Ranges of the log, and how they travel as rows; a process that only passes them on loads no compiled code."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def dledger_directory(store: Path, broker: Mapping[str, str]) -> Path:
 def check_no_dledger(plain: tuple[Path, ...], store: Path, *, is_stated: bool) -> None:
     """Raise OptionError when the store's log is DLedger's, though enableDLegerCommitLog is off.
 
-    With `is_stated`, somebody has switched it off: then an older commitlog beside DLedger's directory is enough.
+    With `is_stated`, a setting has switched it off: then an older commitlog beside DLedger's directory is enough.
     """
     others = sorted(path for path in store.glob(f"{_DLEDGER}*") if _has_entries(path / _DLEDGER_DATA))
     has_plain = any(_has_entries(path) for path in plain)
@@ -286,7 +286,7 @@ def _instead(path: Path) -> str:
 
 
 def _near(path: Path) -> Iterator[Path]:
-    """Directories that somebody may have meant, the likeliest first."""
+    """Directories that the user may have meant, the likeliest first."""
     root = path.parent if path.name == COMMIT_LOG else path
     yield root / "data"
     for directory in (root, root.parent, root.parent.parent):
@@ -401,7 +401,7 @@ def other_size(
     wanted
         The size in bytes that the settings say.
     is_stated
-        Whether somebody gave that size. If it is only the default, nobody has said that it is this store's.
+        Whether the user gave that size. The default alone does not show that it is this store's.
     unit
         A file's size is a multiple of this.
     ends_full

@@ -35,7 +35,7 @@ class Values:
         return self._array[: self.size]
 
     def reserve(self, count: int) -> NDArray[Any]:
-        """All the memory, with room for at least `count` more values; whoever fills it adds to `size`."""
+        """All the memory, with room for at least `count` more values; the caller fills it and adds to `size`."""
         if self.size + count > len(self._array):
             grown = np.empty(max(2 * len(self._array), self.size + count), self._array.dtype)
             grown[: self.size] = self.filled

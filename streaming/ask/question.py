@@ -3,7 +3,7 @@
 The comment's first paragraph is one line that says what the question answers. A line ``-- :NAME TYPE: meaning`` is a
 parameter, ``TYPE = DEFAULT`` one with a default, and ``TYPE, required`` one that must be given; ``:NAME`` stands for
 its value in the statement. ``-- Reads NAME, NAME.`` names the relations that it reads beside the table. All other
-lines are for whoever reads the file, or the help of the question.
+lines are for readers of the file, or the help of the question.
 """
 
 from __future__ import annotations

@@ -109,6 +109,8 @@ def query(
 
     def check_names(config: Any = None) -> None:
         """Raise UnknownNameError if nothing can be found because a name is a typo."""
+        if broker is None and topic is None and queue_id is None:
+            return  # all rows of a table would be read for the names in it
         from reput.streaming.ask.known_names import BROKER, QUEUE, TOPIC, known_names  # noqa: PLC0415
 
         known_names(table, config, output=output).check({BROKER: broker, TOPIC: topic, QUEUE: queue_id})

@@ -181,8 +181,8 @@ def _queue_type(path: Path, topic: str, config: Any) -> str:
 class TopicsWatch:
     """Tells when the topics of a store may have changed, cheaply enough to be asked before each micro-batch.
 
-    A broker stores a topic before it takes a message of it. So whoever knows where the log ends, and asks then, knows
-    the kinds of the queues of all records up to there.
+    A broker stores a topic before it takes a message of it. So a caller that knows where the log ends, and asks then,
+    knows the kinds of the queues of all records up to there.
     """
 
     def __init__(self, store: Path) -> None:

@@ -254,7 +254,7 @@ class BrokerConf:
         keeps_both = self._keeps_queues_in_both
         if self.without_queue_files() is None and not keeps_both:
             return None
-        # Which topics are LITE ones is not read: nobody knows which queues RocksDB should have.
+        # Which topics are LITE ones is not read: so it is unknown which queues RocksDB should have.
         is_selective = releases.DOUBLE_WRITES_LITE_ALONE.holds(self.version)
         if is_selective and keeps_both and self._is_on("rocksdbCQSelectiveDoubleWriteEnable"):
             return None

@@ -221,7 +221,7 @@ class TableOptions:
         byte_count(1),
         _BYTES,
         2 * 1024 * 1024 * 1024,
-        "a commit of the table holds at most so much of the log",
+        "a commit of the table holds at most that part of the log",
     )
     max_bytes_per_partition: int = option(
         "tableMaxBytesPerPartition",
@@ -264,7 +264,7 @@ class TableOptions:
         byte_count(1, BODY_BYTES_MAX),
         bytes_allowed(1, BODY_BYTES_MAX),
         1024 * 1024,
-        "of tableIncludeBody: a larger body, decompressed, is null in the table; bodies stand in memory by row group",
+        "of tableIncludeBody: a larger body, decompressed, is null in the table; bodies are in memory by row group",
     )
     consumption: bool = option(
         "tableConsumption",
@@ -280,7 +280,7 @@ class TableOptions:
         "forever, or TOPIC=DAYSd and TOPIC=forever, separated by commas, where * in TOPIC stands for any text",
         ALL_FOREVER,
         "rows outlive the log; the first TOPIC that fits a message's topic counts, and the table's upkeep removes its "
-        "row when so many whole days (UTC) have passed since the day of its store time",
+        "row when that number of whole days (UTC) has passed since the day of its store time",
     )
 
     @property

@@ -69,7 +69,7 @@ class Misfit:
     set_to
         The settings and their values.
     stated_in
-        Where somebody stated them; None for the broker's defaults.
+        Where they are stated; None for the broker's defaults.
     found
         The size that the files have.
     fits

@@ -61,7 +61,7 @@ class Examination:
     misfits
         Settings that all files of a kind contradict.
     taken
-        Those of them that nobody stated: the files' sizes were taken.
+        Those of them that are not stated: the files' sizes were taken.
     way_out
         What to do about them, in words.
     forgotten
@@ -71,7 +71,7 @@ class Examination:
     is_tried
         Settings are tried that the broker does not have now.
     holder
-        Who runs on the store now; the predictions are for the next start. None for nobody.
+        Who runs on the store now; the predictions are for the next start. None if nothing runs.
     """
 
     diagnoses: tuple[Diagnosis, ...]

@@ -161,7 +161,7 @@ class LogPart:
 def decode_options(options: LogOptions) -> DecodeOptions:
     """How a dump reads a log: as `options` say, but damage is never its end, and checksums are compared.
 
-    A dump keeps nothing, so nobody has to decide about what is damaged: with ``onDamage=stop`` it shows what
+    A dump keeps nothing, so no decision about damage is needed: with ``onDamage=stop`` it shows what
     ``quarantine`` would leave out. A broker's replay compares no checksum, and ``checkCrc=none`` asks for none.
     """
     on_damage = QUARANTINE if options.on_damage == STOP else options.on_damage
@@ -416,7 +416,7 @@ def _time_texts(milliseconds: pa.Array) -> list[str | None]:
     return [f"{text}Z" if is_known else None for text, is_known in zip(texts, valid.tolist(), strict=True)]
 
 
-# Topics are counted by name up to here: a log that somebody forged could have one for each record.
+# Topics are counted by name up to here: a forged log could have one for each record.
 _TOPICS_MAX = 10_000
 _TOPICS_SHOWN = 10
 

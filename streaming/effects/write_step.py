@@ -42,7 +42,7 @@ class StepReport:
     messages
         How many it has, by what is kept: ``logic``, ``table``.
     arrivals
-        What arrived in which queue; None if nobody asked for it.
+        What arrived in which queue; None if it was not asked for.
     anomalies, quarantined
         Those of its records, and the quarantine's new lines.
     sync_seconds

@@ -122,7 +122,7 @@ class LogicSinks:
 
 
 def queue_settings(config: PipelineConfig, root: Path) -> QueueSettings:
-    """Where the queues below `root` are for whoever compares them with the log, and the sizes of their files."""
+    """Where the queues below `root` are for a comparison with the log, and the sizes of their files."""
     queue = config.queue
     sizes = queue.mapped_file_size_consume_queue, queue.mapper_file_size_batch_consume_queue
     return QueueSettings(root, *sizes, queue.ext_file_size)

@@ -172,7 +172,7 @@ WARNINGS = "PYTHONWARNINGS"
 def hide_warnings() -> None:
     """Have Python print no warning, here and in processes that are started later: Spark's workers, the source's.
 
-    Whoever asks for them by ``PYTHONWARNINGS`` or an option of Python gets them.
+    They are printed if ``PYTHONWARNINGS`` or an option of Python asks for them.
     """
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
@@ -186,7 +186,7 @@ _taken: list[tuple[int, str]] = []
 def take_up() -> bool:
     """Have this process use the JVM of ``spark-submit``; False if none started it.
 
-    When that JVM ends, this process is asked to stop: nobody else would tell it.
+    When that JVM ends, this process is asked to stop: no other process would tell it.
     """
     port, secret = os.environ.pop(_PORT, ""), os.environ.pop(_SECRET, "")
     if not (port.isdecimal() and secret):

@@ -42,7 +42,7 @@ _TRACEBACK, _TRACEBACKS_KEPT = "reput-traceback-", 20
 # Where an error has the name of its file, so that it gets one, however often it is asked what failure it is.
 _FILE_OF_ERROR = "reput_traceback"
 
-#: Errors of the system that may pass by themselves, or once somebody makes room.
+#: Errors of the system that may pass by themselves, or once there is room.
 _PASSING_ERRNOS = frozenset(
     {
         *(errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.EBUSY),

@@ -28,7 +28,7 @@ class InterruptedBySignal(BaseException):
 
     def __init__(self, line: str = "reput: stopped") -> None:
         super().__init__(line)
-        _state.is_lost = False  # whoever raises it acts on the signal
+        _state.is_lost = False  # the caller that raises it acts on the signal
 
 
 class StopFlag:

@@ -5,7 +5,7 @@ themselves can only be renamed under them, which they do not notice, or emptied 
 between. So they all write into a pipe, and a thread of the driver puts what comes out into a file, which it replaces
 between two lines.
 
-* If the driver dies, nobody reads the pipe: a write then fails at once, which Java and Python leave unsaid, and the
+* If the driver dies, the pipe has no reader: a write then fails at once, which Java and Python leave unsaid, and the
   JVM ends because its standard input is closed.
 * If the disk is full or gone, what does not fit is dropped and counted, and the run goes on.
 * A pipe that is full would have the JVM wait. The thread that empties it waits for nothing but the disk.
@@ -217,7 +217,7 @@ def query_of_thread() -> str | None:
 def work_for(broker: str | None) -> None:
     """Have this thread work for `broker` from now on.
 
-    A thread that it starts works for nobody, unless it runs in a copy of this one's context.
+    A thread that it starts has no broker, unless it runs in a copy of this one's context.
     """
     _broker.set(broker)
 

@@ -26,7 +26,7 @@ from reput.streaming.report.markup import name_text, time_at
 # ----------------------------------------------------------------------------------------------------------------------
 # A figure of matplotlib as an SVG element of a page, with the page's colours, light or dark, and without ids.
 
-#: Colours that a figure may use, by the names of the page's classes; as such they are seen by nobody.
+#: Colours that a figure may use, by the names of the page's classes; as such they are never seen.
 HUES: Final = {"series": "#010101", "second": "#020202", "soft": "#030303", "line": "#040404", "text": "#050505"}
 _CLASSES: Final = {colour: name for name, colour in HUES.items()}
 _LEFT_OUT: Final = frozenset({"metadata", "defs"})

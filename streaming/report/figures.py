@@ -429,7 +429,7 @@ def _round_width(least: float) -> int:
 # How much was stored when: messages and bytes by steps of time.
 
 _MS, _S, _MIN, _H, _D = 1_000, 1_000_000, 60_000_000, 3_600_000_000, 86_400_000_000
-# Widths of a step that people read easily, in microseconds; the last ones are for times that nobody meant.
+# Widths of a step that people read easily, in microseconds; the last ones are for times given by mistake.
 _WIDTHS: Final = (
     *(n * _MS for n in (1, 2, 5, 10, 20, 50, 100, 200, 500)),
     *(n * _S for n in (1, 2, 5, 10, 15, 30)),
@@ -849,7 +849,7 @@ _WELL = frozenset({State.RUNNING.value, State.STARTING.value})
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found, and what it means; `is_grave` if somebody should look into it."""
+    """What was found, and what it means; `is_grave` if an operator should look into it."""
 
     is_grave: bool
     text: str
@@ -896,7 +896,7 @@ def _of_consumers(figures: Figures) -> list[Finding]:
     detours, found = figures.detours, []
     if detours.given_up:
         text = f"{count(detours.given_up, 'message')} that consumers gave up"
-        meaning = "They failed again and again and are in dead letter topics, where somebody has to decide about them."
+        meaning = "They failed again and again and are in dead letter topics: an operator has to decide about them."
         found.append(Finding(is_grave=True, text=text, meaning=meaning))
     if detours.discarded:
         text = f"{count(detours.discarded, 'transaction')} without an end"

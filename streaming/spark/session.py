@@ -268,7 +268,7 @@ def end_session(session: SparkSession, *, jvm_within_s: float = 0.0) -> None:
 
 
 def _end_accumulators(context: Any) -> None:
-    """End the server that gets accumulators' values from the JVM; nobody waits for its threads.
+    """End the server that gets accumulators' values from the JVM; its threads are not waited for.
 
     They look once a second whether they are to end, and a context that is stopped waits for them.
     """

@@ -19,9 +19,9 @@ from reput.source.printable import printable
 # ----------------------------------------------------------------------------------------------------------------------
 # What `reput sql` allows in a statement for DuckDB: everything here only reads the table, or computes.
 #
-# Anything that is not named here is refused, so that nodes and functions of a later DuckDB are refused until somebody
-# has reviewed them. `FUNCTIONS_REFUSED` has no effect: it records decisions, for the test that compares both lists with
-# DuckDB's own registry.
+# Anything that is not named here is refused, so that nodes and functions of a later DuckDB are refused until a
+# developer has reviewed them. `FUNCTIONS_REFUSED` has no effect: it records decisions, for the test that compares both
+# lists with DuckDB's own registry.
 
 
 def _names(text: str) -> frozenset[str]:

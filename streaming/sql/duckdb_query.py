@@ -321,7 +321,7 @@ class _DuckDbResult(Result):
         return self._batches(self._with_casts(dict.fromkeys(_BIG_NUMBERS, "BIGINT")))
 
     def _with_casts(self, casts: Mapping[str, str]) -> Any:
-        """The rows with what nobody can show as texts, and with `casts` of types."""
+        """The rows with values that cannot be shown otherwise as texts, and with `casts` of types."""
         wanted = [casts.get(kind, "VARCHAR" if kind.startswith(_AS_TEXT) else kind) for kind in self._types]
         if wanted == self._types:
             return self._rows

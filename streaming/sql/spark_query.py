@@ -38,8 +38,8 @@ from reput.streaming.sql.output import NO_RELATIONS, Relations, Result
 # What `reput sql --engine spark` allows in a statement: everything here only reads the table, or computes.
 #
 # Anything that is not named here is refused, so that new statements and functions of a later Spark are refused until
-# somebody has reviewed them. `FUNCTIONS_REFUSED` has no effect: it records decisions, for the test that compares both
-# lists with Spark's own registry.
+# a developer has reviewed them. `FUNCTIONS_REFUSED` has no effect: it records decisions, for the test that compares
+# both lists with Spark's own registry.
 
 _CATALYST: Final = "org.apache.spark.sql.catalyst"
 

@@ -236,7 +236,7 @@ class ProgressReporter:
     ) -> None:
         """`turn` is called whenever the run shows that it is alive, several times a second.
 
-        If it is not `is_alone`, whoever runs several shows them on one screen.
+        If it is not `is_alone`, several brokers are shown on one screen.
         """
         self.state = RunState() if state is None else state
         self._turn = turn

@@ -250,9 +250,9 @@ class StatusServer:
 class _Server(ThreadingHTTPServer):
     """Serves each connection in a thread; few at once, each for seconds.
 
-    Whoever may reach the port may open connections and say nothing. Each takes a descriptor of the process that needs
-    some for the log, the output and Spark. So the oldest connection ends where there are too many: an answer takes
-    milliseconds, and a new client, such as a probe, is still answered.
+    A client that reaches the port may open connections and say nothing. Each takes a descriptor of the process that
+    needs some for the log, the output and Spark. So the oldest connection ends where there are too many: an answer
+    takes milliseconds, and a new client, such as a probe, is still answered.
     """
 
     daemon_threads = True

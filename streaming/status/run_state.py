@@ -151,8 +151,8 @@ class RunState:
     ) -> None:
         """`facts` do not change: paths, versions, options that differ from their defaults; they must fit into JSON.
 
-        `clock` gives seconds that nobody sets: all that is noted is noted by it. `time_of_day` gives seconds since the
-        epoch; by default it is the machine's, or `clock` where that is given.
+        `clock` gives seconds of a clock that cannot be set: all that is noted is noted by it. `time_of_day` gives
+        seconds since the epoch; by default it is the machine's, or `clock` where that is given.
         """
         self.broker = broker
         self.facts: dict[str, Any] = dict(facts or {})

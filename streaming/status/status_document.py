@@ -211,10 +211,10 @@ def _batch(at: float, report: BatchReport) -> dict[str, Any]:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The status document in a file of the output, for `reput status` and for whoever finds a run that has ended.
+# The status document in a file of the output, for `reput status`, also after a run has ended.
 
 STATUS_FILE = (REPUT, "status.json")
-# What the page draws from, and nobody asks of a file.
+# The page draws from these; the file does not need them.
 _LEFT_OUT = ("lags", "consumption")
 # When the file was written, besides the time of day: which start of the machine it was, and how long after it.
 _BOOT, _MONOTONIC = "boot", "monotonicSeconds"
@@ -263,7 +263,7 @@ def seconds_since_written(status: dict[str, Any]) -> float:
 
 
 def _moment() -> dict[str, Any]:
-    """The present by a clock that nobody sets, which all processes share until the machine is started again."""
+    """The present by a clock that cannot be set, which all processes share until the machine is started again."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

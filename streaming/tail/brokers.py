@@ -210,7 +210,7 @@ class BrokerRun:
             with reporter:
                 reporter.starting("looks at the log and recovers the output")
                 with self._make_tail(reporter) as tail:
-                    status.append(StatusFile(self._output, self.state))  # nobody else writes it: the output is locked
+                    status.append(StatusFile(self._output, self.state))  # it has no other writer: the output is locked
                     self._run_tail(brokers, tail, reporter)
         except Exception as error:  # noqa: BLE001  it ends this broker alone
             return failure_of(error)

@@ -77,7 +77,7 @@ def check_shared(
 ) -> None:
     """See whether a cluster has what tasks for `names` (LOGIC, TABLE) need; raises as `check_executors`.
 
-    A table that `must_exist` and is away is left to whoever opens it.
+    A table that `must_exist` and is away is left to the caller that opens it.
 
     Raises
     ------

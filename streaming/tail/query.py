@@ -53,7 +53,7 @@ class BatchGate:
     ) -> None:
         """`check` raises if nothing may be written just now; it is asked before each batch.
 
-        `broker` is who the threads work for that call it; Spark's know nobody. `at_first` is called before the first
+        `broker` is who the threads work for that call it; Spark's know none. `at_first` is called before the first
         batch.
         """
         self._dispatch = dispatch
@@ -103,7 +103,7 @@ class BatchGate:
                         self._check()
                         self._dispatch.settle()
                         action()
-            except Exception as error:  # noqa: BLE001  whoever looks after the query finds it
+            except Exception as error:  # noqa: BLE001  the thread that looks after the query finds it
                 self.failure = error
             finally:
                 self._idle.release()
@@ -433,7 +433,7 @@ class SupervisedQuery:
 def _run(open_query: Callable[[], OpenQuery], opening: Future[OpenQuery]) -> None:
     try:
         opening.set_result(open_query())
-    except BaseException as error:  # noqa: BLE001  whoever looks after the query raises it
+    except BaseException as error:  # noqa: BLE001  the thread that looks after the query raises it
         opening.set_exception(error)
 
 
@@ -543,7 +543,7 @@ class Causes:
     ) -> None:
         """`check_output` raises if the output is gone; `log` has listed the log before.
 
-        A run that ends with the log (`available_now`) waits for little: whoever started it waits for its end.
+        A run that ends with the log (`available_now`) waits for little: the user waits for its end.
         """
         self._check_output = check_output
         self._log = log

@@ -148,7 +148,7 @@ def _ask(
     def run() -> None:
         try:
             done.set_result(spark.sparkContext.parallelize(range(cores), cores).mapPartitions(look).collect())
-        except Exception as error:  # noqa: BLE001  whoever waits for the result raises it
+        except Exception as error:  # noqa: BLE001  the thread that waits for the result raises it
             done.set_exception(error)
 
     # No signal interrupts a wait for Spark.

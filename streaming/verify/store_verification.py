@@ -323,7 +323,7 @@ class StoreSection:
 class VerifyReport:
     """What was compared and found: records of `[log_start, limit)`, in a log that ends at `log_end`.
 
-    `holder` is who ran on the output when the comparison began, in words; None for nobody.
+    `holder` is who ran on the output when the comparison began, in words; None if nothing ran.
     """
 
     store: Path
@@ -496,7 +496,7 @@ class StoreVerification:
         return section
 
     def _note_missing(self, findings: Findings) -> None:
-        """Note which stretches of the log have no records: nobody can judge the entries and keys that lead there."""
+        """Note which stretches of the log have no records: entries and keys that lead there cannot be judged."""
         limits = self.settings.log
         rows = self._segments.rows(limits.least, limits.limit)
         holes = [(end, begin) for (_, end), (begin, _) in zip(rows, rows[1:], strict=False)]

@@ -72,6 +72,8 @@ def texts() -> Iterator[tuple[str, str]]:
     for page in PAGES:
         yield str(page.relative_to(ROOT)), prose(page)
     yield "help", "\n\n".join(help_texts(APPLICATION))
+    comments = (ROOT / "conf" / "reput.toml").read_text(encoding="utf-8").replace("\n#   ", " ")
+    yield "conf/reput.toml", comments.replace("# ", "")
     for folder in ("reput", "source", "sinks", "streaming"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             yield str(path.relative_to(ROOT)), docstrings(path)

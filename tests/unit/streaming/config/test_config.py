@@ -48,11 +48,11 @@ def test_reput_toml_is_the_table_of_options() -> None:
     header = (
         "# Options of reput's commands: what each allows, its unit, the default and its reason.\n"
         "# broker.conf (--broker-conf) beats this file (--config); the command line (--option name=value) beats both.\n"
-        "# With several brokers, all of this stands above a section for each, [[broker]]; see docs/commands/tail.md. A "
+        "# With several brokers, all of this is above a section for each, [[broker]]; see docs/commands/tail.md. A "
         "section has\n"
         "# its broker's store, output and, if there is one, brokerConf, and options of its own, which beat that "
         "broker.conf;\n"
-        "# then `broker = ...` stands in the sections, not here.\n"
+        "# then `broker = ...` is in the sections, not here.\n"
     )
     expected = header + "".join(f"\n{rendered(option)}\n" for option in PIPELINE_OPTIONS)
     assert expected == REPUT_TOML.read_text()
