@@ -1,7 +1,7 @@
 """The Spark data source ``rocketmq-commitlog``: thin adapters over the segments, the end, the ranges, the decoder.
 
 Offsets are exclusive ends: an offset of 1000 means that every record before byte 1000 of the log was read. Each also
-names the last record, so that any process notices that a log was cut and written anew before it reads more of it. Spark
+names the last record, so that any process notices that a log was cut and overwritten before it reads more of it. Spark
 compares offsets as JSON text, so they are built in one function, with plain integers and a fixed order of keys.
 """
 
@@ -235,7 +235,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         Raises
         ------
         CommitLogRewoundError
-            The log no longer has the record that was the last before `start`: it was cut and written anew.
+            The log no longer has the record that was the last before `start`: it was cut and overwritten.
         DataLossError, SegmentError
             Records behind `start` are no longer in the log, and `failOnDataLoss` is on.
         """

@@ -80,7 +80,7 @@ def keep_freed_memory() -> None:
 
 @lru_cache(maxsize=1)
 def take_memory(blocks: int) -> None:
-    """Take so many blocks of 31 MiB from the system, once, for what is asked for next, after `keep_freed_memory`.
+    """Take `blocks` blocks of 31 MiB from the system, once, for what is asked for next, after `keep_freed_memory`.
 
     A range that takes its memory bit by bit waits for the system as long as for all else.
     """
@@ -328,7 +328,7 @@ def keep_small() -> None:
 
 
 def give_back(*, after_s: float = _USUALLY_S) -> None:
-    """Give what is free of the process's memory back to the system, unless that was done within so many seconds.
+    """Give what is free of the process's memory back to the system, unless that was done within `after_s` seconds.
 
     In a command for which `keep_small` was called, garbage is looked for before. It takes some milliseconds. Every
     thread may call it.

@@ -36,7 +36,7 @@ _log = logging.getLogger("reput")
 
 
 def prepare() -> SparkClasses:
-    """Make anew what lets Spark start sooner; see ``class_archive``.
+    """Make again what lets Spark start sooner; see ``class_archive``.
 
     Raises
     ------

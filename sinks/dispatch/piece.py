@@ -1,9 +1,9 @@
 """What a task makes of a piece of the log: entries by queue and keys in log order, as arrays; and pieces joined.
 
 The walk makes a record's entry and keys as it passes (``piece_kernels``), and keeps nothing else of it. The driver sees
-one block for each queue and piece, not the entries. What few stores need besides (``LogicNeeds.is_plain``) is added
-from the records' columns (``ext_units``, ``further_queues``). A piece ends with its range, or when it has collected
-`PIECE_BYTES`: keys can take ten times the size of their records.
+one block for each queue and piece, not the entries. Few stores need more (``LogicNeeds.is_plain``): that
+is added from the records' columns (``ext_units``, ``further_queues``). A piece ends with its range, or when it has
+collected `PIECE_BYTES`: keys can take ten times the size of their records.
 
 `PieceEntries` are consecutive pieces of a micro-batch or a wave, as the driver and the writing tasks see them.
 """

@@ -194,7 +194,7 @@ def load_consumer_filters(path: Path, bloom: BloomFilter, *, contains: bool) -> 
     Raises
     ------
     StoreError
-        The file is damaged, and its backup is missing or damaged as well: a broker would not start.
+        The file is damaged, and its backup is missing or damaged, too: a broker would not start.
     """
     found = load_config_file(
         path,

@@ -195,7 +195,7 @@ def _with_size(levels: bytes) -> bytes:
 
 
 def row_ranges(rows: int, pages: int) -> Sequence[tuple[int, int]]:
-    """The rows of each of so many pages, or of fewer: ``[first, last)``, in turn, about equally many."""
+    """The rows of each of `pages` pages, or of fewer: ``[first, last)``, in turn, about equally many."""
     step = max(1, -(-rows // pages))
     return [(first, min(first + step, rows)) for first in range(0, rows, step)]
 
@@ -230,7 +230,7 @@ class EncodedValues(Protocol):
         """Parquet's number for the encoding."""
 
     def bytes_most(self, first: int, last: int) -> int:
-        """How many bytes the values `[first, last)` take at most, with what kernels write besides."""
+        """How many bytes the values `[first, last)` take at most, with what kernels write after them."""
 
     def put(self, first: int, last: int, out: Bytes, to: int) -> int:
         """Write the values `[first, last)` to `out` from `to` on; returns where they end."""
@@ -362,7 +362,7 @@ def _put_deltas(values: Int32s | Int64s, out: Bytes, to: int) -> int:
 
 
 def _deltas_most(count: int) -> int:
-    """How many bytes so many numbers take at most by their differences."""
+    """How many bytes `count` numbers take at most by their differences."""
     return (count + kernels.DELTA_BLOCK) * _DELTA_BYTES + WORD
 
 

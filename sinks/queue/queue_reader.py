@@ -314,7 +314,7 @@ def queue_rows(root: Path, top: str) -> list[Row]:
 
 
 def ends_full(row: Row, unit: int) -> bool:
-    """Whether a queue's last file is filled up to its last unit of so many bytes, without a further file."""
+    """Whether a queue's last file is filled up to its last unit (`unit` bytes), without a further file."""
     return bool(last_bytes(row[-1], unit).strip(b"\0"))
 
 

@@ -216,7 +216,7 @@ class RocksDBQueueWriter:
 
 
 class RocksDBQueueSink:
-    """Makes the database `folder` below `files` from the log, anew each time: it keeps no progress (`Sink`)."""
+    """Makes the database `folder` below `files` from the log, again each time: it keeps no progress (`Sink`)."""
 
     name = "queues in RocksDB"
     last_record = None

@@ -255,7 +255,7 @@ class RowNumbers:
         self._next = self._first = int(known.get(_HIGHEST_ROW, -1)) + 1
 
     def of_file(self, rows: int) -> dict[str, int]:
-        """What the action that adds a file of so many rows has of them."""
+        """The row ids in the action that adds a file of `rows` rows."""
         if not self._are_given:
             return {}
         first, self._next = self._next, self._next + rows
@@ -807,7 +807,7 @@ class DeltaTable:
         return is_first
 
     def _after_commit(self, version: int) -> None:
-        """Write a checkpoint behind every so many versions, and remove what the log need not keep."""
+        """Write a checkpoint if one is due (`delta.checkpointInterval`), and remove what the log need not keep."""
         assert self._snapshot is not None
         properties = self._snapshot.properties
         every = properties.get("delta.checkpointInterval", "")

@@ -1,6 +1,6 @@
 """How many days the table keeps the rows of a topic, and before which store time they have expired.
 
-Days are days of UTC: a row of a day stays for so many whole days behind it. So what expires does so at midnight, and a
+Days are days of UTC: a row of a day stays for a number of whole days after it. So rows expire at midnight, and a
 file of one day loses a topic's rows all at once.
 """
 
@@ -163,5 +163,5 @@ class Expired:
 
 
 def expiry_ms(store_time_ms: int, days: int) -> int:
-    """When a row that is kept so many days expires: the beginning of a day."""
+    """When a row that is kept that number of days expires: the beginning of a day."""
     return (store_time_ms // DAY_MS + days + 1) * DAY_MS

@@ -368,7 +368,7 @@ _lines_lock = threading.Lock()
 def turn(directory: Path, seconds: float) -> Iterator[bool]:
     """Wait for the lock of a directory; gives whether it was got. It ends with its process.
 
-    Another process is waited for at most `seconds`; others of this process as long as each is done in so many.
+    Another process is waited for at most `seconds`; others of this process as long as each is done in that time.
 
     Raises
     ------

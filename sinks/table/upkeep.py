@@ -420,7 +420,7 @@ class TableUpkeep:
         self._missed_file = False
 
     def step(self, seconds: float, *, sorts: bool = True, beside: Executor | None = None) -> UpkeepDone:
-        """Do what is most due, one merge at least, and begin no other after so many seconds; `sorts` also large files.
+        """Do what is most due, one merge at least, and begin no other after `seconds`; `sorts` also large files.
 
         With `beside`, which writes the files of one merge after the other, a merge is only begun, and committed by the
         first step that finds its files written.

@@ -169,7 +169,7 @@ class LogReader:
         return self._note_end(found)
 
     def wait_at(self, end: int, seconds: float) -> None:
-        """Wait until something stands at `end`, where the log was found to end, for about so many seconds at most.
+        """Wait until something stands at `end`, where the log was found to end, for about `seconds` at most.
 
         What comes is seen within a fiftieth of a second, or a tenth where nothing has come for seconds. Where something
         has stood there for a while that is no record, this waits for the whole time.
@@ -216,7 +216,7 @@ class LogReader:
         return range_reader.align_down(file, begin, offset, self._options.on_damage, self._boundaries)
 
     def limit(self, start: int, end: int, bytes_max: int | None, messages_max: int | None) -> int:
-        """The boundary up to `end` that is at most so many bytes and messages from `start`; always past one record."""
+        """The boundary up to `end`, at most `bytes_max` and `messages_max` from `start`; always past one record."""
         on_damage = self._options.on_damage
         return range_reader.limit(self.queue(), start, end, bytes_max, messages_max, on_damage, self._boundaries)
 
@@ -279,7 +279,7 @@ class LogReader:
         return begun or any(read_head(file, _LOOK_BYTES, further - file.file_from_offset))
 
     def look_anew(self) -> None:
-        """Have the segments listed anew at the next question."""
+        """Have the segments listed again at the next question."""
         self._listing.forget()
 
     def last_record_before(self, end: int) -> RecordFingerprint | None:

@@ -351,7 +351,7 @@ def limit(
     on_damage: str = STOP,
     known: Boundaries | None = None,
 ) -> int:
-    """The boundary up to `end` that is at most so many bytes and messages from `start`; always past one record."""
+    """The boundary up to `end` that is at most `bytes_max` and `messages_max` from `start`; always past one record."""
     if bytes_max is not None and start + bytes_max < end:
         end = min(end, _limit_bytes(queue, start, start + bytes_max, on_damage, known))
     if messages_max is not None:

@@ -6,8 +6,8 @@ right. The last one also needs a successor, or must be unchanged for a while, be
 that pass every test.
 
 The end of a DLedger log is judged in the same way. How far the group has committed is only in the broker's memory, too
-(its ``checkpoint`` file shows it late). What lies behind that may be written anew by another leader, as may what a
-broker had not flushed before a crash: ``tailGuardMs`` makes it rare, and the fingerprint of the last record that an
+(its ``checkpoint`` file shows it late). Later bytes may be overwritten by another leader, as may those that a broker
+had not flushed before a crash: ``tailGuardMs`` makes it rare, and the fingerprint of the last record that an
 output has shows it at the next start.
 
 Where no good record stands, the log ends, unless a later segment was begun: then that is in the middle, see ``damage``.

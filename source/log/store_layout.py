@@ -166,7 +166,7 @@ def given_commit_logs(paths: Sequence[Path], *, dledger: bool) -> tuple[Path, ..
     Raises
     ------
     StoreError
-        A path is neither; the message says what to give instead.
+        A path is not one of these; the message says what to give instead.
     OptionError
         A path is the root of a DLedger store, and `dledger` is off.
     """

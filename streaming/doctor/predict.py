@@ -676,7 +676,7 @@ def recover_log(
 
 
 def recovery_seconds(read_bytes: int, records: int, dispatched: int) -> float:
-    """About how many seconds a broker's recovery takes for so many bytes and records, of which some are dispatched.
+    """About how many seconds a broker's recovery takes for these bytes and records, of which some are dispatched.
 
     Of a log in the page cache: docs/commands/doctor.md has the 72 starts that this was fitted to.
     """

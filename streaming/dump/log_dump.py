@@ -433,7 +433,7 @@ class Totals:
     facts: dict[str, Any] = field(default_factory=dict)
 
     def add(self, verdict: str, count: int, size: int) -> None:
-        """Add so many of one verdict, which take `size` bytes."""
+        """Add `count` of one verdict, which take `size` bytes."""
         self.counts[verdict] += count
         self.sizes[verdict] += size
 

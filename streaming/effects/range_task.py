@@ -94,7 +94,7 @@ class RangeTask:
     decode
         How records are decoded, and what is done with damage.
     needs
-        What queues and index need of the range; None for neither.
+        What queues and index need of the range; None if they are not made.
     wanted
         Which queues are made.
     scratch

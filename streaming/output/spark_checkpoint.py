@@ -77,7 +77,7 @@ def end_of_batch(checkpoint: Path, batch_id: int) -> int:
 def forget_planned_batch(checkpoint: Path, log: LogReader) -> None:
     """Remove a query's Spark checkpoint if its next batch was planned for a log that has been cut since.
 
-    Spark would ask for that same batch again and again. The sinks know where they end, and Spark begins there anew.
+    Spark would ask for that same batch again and again. The sinks know where they end, and Spark begins there again.
     """
     planned = [int(path.name) for path in checkpoint.glob("offsets/*") if path.name.isdecimal()]
     if not planned or (checkpoint / "commits" / str(max(planned))).exists():

@@ -55,7 +55,7 @@ class StopFlag:
 
 
 def is_set_within(event: threading.Event, seconds: float) -> bool:
-    """Whether `event` is set before so many seconds have passed, whatever the time of day is set to.
+    """Whether `event` is set before `seconds` have passed, whatever the time of day is set to.
 
     ``Event.wait`` waits until a time of day before Python 3.11, and later where Python was made for an old C library.
     """

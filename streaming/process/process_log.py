@@ -99,7 +99,7 @@ class RotatingLog:
         return end
 
     def _opened(self) -> tuple[int, int]:
-        """The file's descriptor and size; a file that was removed or renamed by others is made anew."""
+        """The file's descriptor and size; a file that was removed or renamed by others is made again."""
         if self._descriptor is not None:
             status = os.fstat(self._descriptor)
             with suppress(FileNotFoundError):

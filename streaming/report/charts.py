@@ -242,7 +242,7 @@ def _draw_bars(
 
 
 def _make_room(axes: Axes, letters: int) -> None:
-    """Leave room on the left for labels of so many letters."""
+    """Leave room on the left for labels of `letters` letters."""
     place = axes.get_position()
     width = axes.get_window_extent().width / place.width
     left = max(_LEFT, letters * _LETTER + _TICK_PAD)
@@ -261,7 +261,7 @@ def _keep_inside(axes: Axes) -> None:
 
 @contextmanager
 def _figure(width: int, height: int) -> Iterator[Figure]:
-    """A figure of so many pixels without a ground, in matplotlib's own defaults whatever a user has changed."""
+    """A figure, in pixels, without a ground, in matplotlib's own defaults whatever a user has changed."""
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update({"svg.fonttype": "none", "font.size": _TEXT, "text.parse_math": False})
@@ -272,7 +272,7 @@ def _figure(width: int, height: int) -> Iterator[Figure]:
 
 @contextmanager
 def _axes(width: int, lines: int = 1) -> Iterator[Axes]:
-    """Axes with lines across, without a frame, and with room for labels of so many lines."""
+    """Axes with lines across, without a frame, and with room for labels of `lines` lines."""
     below = _PAD + lines * _LINE + 4
     height = _TOP + _BARS + below
     with _figure(width, height) as figure:

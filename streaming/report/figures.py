@@ -201,7 +201,7 @@ class Contents:
 
 
 def contents_of(table: TableStatements, shown: int) -> Contents:
-    """Read the contents, with so many topics, kinds and brokers; makes `QUEUES`."""
+    """Read the contents, with `shown` topics, kinds and brokers at most; makes `QUEUES`."""
     table.run(_MAKE_QUEUES)
     ((topics, brokers, without_time, in_no_queue),) = table.rows(
         "SELECT count(DISTINCT topic), count(DISTINCT broker), CAST(coalesce(sum(messages - with_time), 0) AS BIGINT), "
@@ -693,7 +693,7 @@ class GroupProgress:
 
 @dataclass(frozen=True)
 class Consumption:
-    """What all groups did, those first that are most behind, of so many `rows` with a group and a topic each.
+    """What all groups did, those first that are most behind, of `rows` rows with a group and a topic each.
 
     `steps` are messages passed in consecutive steps of `width_us` from `start_us` on; a move counts when it was seen.
     """

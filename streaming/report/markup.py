@@ -68,7 +68,7 @@ def milliseconds(value: float) -> str:
 
 
 def span(seconds: float) -> str:
-    """A time of so many seconds; from two days on in whole days."""
+    """A time of `seconds`; from two days on in whole days."""
     return f"{seconds / _DAY_S:,.0f} days" if seconds >= 2 * _DAY_S else duration_text(seconds)
 
 
@@ -92,7 +92,7 @@ def harmless(text: str) -> str:
 
 
 def name_text(text: str | None, cells: int) -> str:
-    """A name that others chose, harmless and on one line, of at most so many cells of a fixed-width font.
+    """A name that others chose, harmless and on one line, of at most `cells` cells of a fixed-width font.
 
     What is cut off the end is an ellipsis; None is ``(none)``, an empty text ``(empty)``.
     """

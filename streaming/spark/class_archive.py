@@ -63,11 +63,11 @@ class SparkClasses:
         return self.directory / _ARCHIVE
 
     def jars(self) -> list[Path] | None:
-        """The jars that Delta needs besides Spark's own; None if they are unknown, or have changed."""
+        """The jars that Delta needs in addition to Spark's own; None if they are unknown, or have changed."""
         return self._listed(_JARS)
 
     def s3_jars(self) -> list[Path] | None:
-        """The jars that a table on S3 needs besides these; None if they are unknown, or have changed."""
+        """The jars that a table on S3 needs in addition to these; None if they are unknown, or have changed."""
         jars = self._listed(_S3_JARS)
         return None if jars is None or any(_UNSAFE.search(str(path)) for path in jars) else jars
 

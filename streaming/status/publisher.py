@@ -42,7 +42,7 @@ _LOOKED_EVERY_S, _REASON_EVERY_S = 1.0, 10.0
 class StatusPublisher:
     """Serves and writes the status of `runs` within a ``with`` block; `turn` is to be called by the main loop.
 
-    systemd, if it started this process, is told as well, and hears of each turn: its watchdog ends a process whose
+    systemd, if it started this process, gets this, too, and hears of each turn: its watchdog ends a process whose
     main loop stands still.
     """
 

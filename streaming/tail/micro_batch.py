@@ -435,7 +435,7 @@ class SmallBatches:
         """The ranges of one of Spark's batches, in log order; None if a job is to read them.
 
         Spark notes where a batch ends before it begins with it. Whatever is wrong with that, or with the log, the job
-        meets as well, and says so.
+        meets, too, and says so.
         """
         if self._first_id is None:
             self._first_id = batch_id

@@ -233,7 +233,7 @@ class SupervisedQuery:
         *,
         asked_every_s: float = 0.0,
     ) -> None:
-        """`open_again` opens it anew, in another thread; `clock` is monotonic, in seconds, as that of `retry`.
+        """`open_again` opens it again, in another thread; `clock` is monotonic, in seconds, as that of `retry`.
 
         Spark is asked about a query that is well only every `asked_every_s` seconds: each question takes processor time
         of this process and of the JVM, also where nothing comes.

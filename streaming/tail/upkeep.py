@@ -52,7 +52,7 @@ class BatchUpkeep:
         self._writer = ThreadPoolExecutor(1, "reput-merge")
 
     def after_batch(self, read_bytes: int) -> None:
-        """Tidy a while after a batch of so many bytes; a table that is far behind catches up first."""
+        """Tidy a while after a batch of `read_bytes`; a table that is far behind catches up first."""
         if read_bytes < self._full_batch // 2:
             self._step()
 
@@ -142,7 +142,7 @@ class CleanConsumeQueueService:
         self._warned_of: str | None = None
 
     def step(self, seconds: float = _SECONDS_A_STEP) -> CleanReport | None:
-        """Look at the log if it is time to, and remove files for about so many seconds; sinks must be at rest.
+        """Look at the log if it is time to, and remove files for about `seconds`; sinks must be at rest.
 
         Returns the report when all is done for one begin of the log, else None. Errors of the log are no concern here,
         since the query that reads it reports them.
