@@ -89,7 +89,7 @@ def expired_index_files(root: Path, min_physic_offset: int, last: str | None = N
 def remove_in_order(
     files: DurableFiles, paths: Iterable[RelativePath], on_removed: Callable[[RelativePath], None] | None = None
 ) -> None:
-    """Remove files, each durably before the next, so that a stop leaves no hole; `on_removed` is told of each.
+    """Remove files, each durably before the next, so that a stop leaves no hole; `on_removed` gets each.
 
     Raises
     ------

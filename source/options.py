@@ -76,7 +76,7 @@ def _fields(group: type[Any]) -> dict[str, Option]:
 # Names that are compared with one that was given: among millions of light queues that would take minutes.
 _COMPARED_MAX = 50_000
 _NEAREST_MAX = 3
-# A name this long may be a part of the one that is meant; so few options are told in a line.
+# A name this long may be a part of the one that is meant; so a line names few options.
 _PART_MIN, _FEW = 4, 20
 _ALL_OPTIONS = "conf/reput.toml has all options, each with a line on what it does"
 

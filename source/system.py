@@ -7,7 +7,7 @@ them again and again while they are loaded, which takes a quarter of a command's
 must not leave it at that: pyspark leaves its objects in cycles, and each keeps an object in the JVM alive.
 
 A merge of table files takes 200 MB for a second. An allocator keeps what was freed, in pieces for each thread: Arrow's
-own keeps 60 MB even where it is told to release what is unused. So a command that runs for long has Arrow use the
+own keeps 60 MB even when it releases what is unused. So a command that runs for long has Arrow use the
 system's, which takes large buffers from the system one by one and gives each back as it is freed. What is left of small
 ones goes back after merges, and once a minute, and so does what only a cycle of objects keeps: few objects are made,
 so Python by itself would look for these cycles once in many minutes.

@@ -1,7 +1,7 @@
 """The bytes of queues: entries of ConsumeQueue (20 bytes) and of BatchConsumeQueue (46), units of ConsumeQueueExt.
 
-Which records get an entry is said here, too. A unit (``ConsumeQueueExt.CqExtUnit``) consists of its whole size (i16),
-the tags code (i64), the store timestamp (i64, ms), the bitmap's size in bytes (i16) and the bitmap, big-endian. The
+It also decides which records get an entry. A unit (``ConsumeQueueExt.CqExtUnit``) consists of its whole size (i16), the
+tags code (i64), the store timestamp (i64, ms), the bitmap's size in bytes (i16) and the bitmap, big-endian. The
 ConsumeQueue entry's third field holds the unit's address in place of the tags code.
 """
 

@@ -50,7 +50,7 @@ def queues_of_kind(kind: QueueKind, entries: PieceEntries) -> Iterator[QueueEntr
 def offsets_of_batches(disk: QueueReader, first: int, least: int, end: int) -> tuple[int, int]:
     """The queue offsets of the units `[least, end)` of a queue whose first file that is left begins with unit `first`.
 
-    An inner batch has several. Where they begin is told by the last unit before them, if there is one
+    An inner batch has several. The last unit before them shows where they begin, if there is one
     (``BatchConsumeQueue#correctMinOffset`` and ``#reviseMaxOffsetInQueue``). Without a unit both are 0.
     """
     if end <= first:

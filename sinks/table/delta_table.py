@@ -753,7 +753,7 @@ class DeltaTable:
         """
         with ExitStack() as stack:
             if isinstance(self.path, Path):  # on S3, a put that must be absent decides who is first
-                with suppress(OSError):  # what is wrong with the log is said by what reads it
+                with suppress(OSError):  # the reader of the log reports what is wrong with it
                     stack.enter_context(turn(self.path / LOG, _TURN_S))
             return self._commit_behind_others(make, check)
 

@@ -480,7 +480,7 @@ class S3Place:
             "fs.s3a.endpoint.region": self.region,
             "fs.s3a.input.stream.type": "classic",
             "fs.s3a.buffer.dir": str(scratch),
-            # An endpoint that is down is said after seconds, not minutes.
+            # An endpoint that is down is reported after seconds, not minutes.
             "fs.s3a.attempts.maximum": "3",
             "fs.s3a.retry.limit": "3",
         }

@@ -131,7 +131,7 @@ _FILES_A_COMMIT = 16
 
 
 class TableExpiry:
-    """Takes expired rows of one broker away, from the files that it is told of."""
+    """Takes expired rows of one broker away, from the files that it is given."""
 
     def __init__(self, table: DeltaTable, broker: str, retention: RowRetention) -> None:
         self._table = table

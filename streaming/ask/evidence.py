@@ -205,7 +205,7 @@ def evidence_of(
     """What records say of the messages that were `found` (`copies_of`); see `EVIDENCE_SCHEMA`.
 
     `config` is that of the store of `broker` whose log has bodies; without one, only bodies of the table are read.
-    `note` is told what was looked at, and what was not.
+    `note` gets what was looked at, and what was not.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Which brokers, topics, queues and groups are known, so that an empty answer to a typo is told from an empty answer.
+"""Which brokers, topics, queues and groups are known, so that a typo does not look like an empty answer.
 
 This is asked only when nothing was found: an answer with rows costs nothing more.
 """

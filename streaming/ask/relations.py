@@ -52,7 +52,7 @@ def relations_of(
 ) -> Relations:
     """The relations that `question` reads; `config` is that of a broker's store, None without one.
 
-    What is missing and counts as empty is told to `note`. Of the ledger of consumption, rows that do not matter for
+    `note` gets what is missing and counts as empty. Of the ledger of consumption, rows that do not matter for
     the `values` of the question are left out. `at` is the version of the table, or a time; it matters for `copies`.
 
     Raises

@@ -65,7 +65,7 @@ def made_from_log(config: PipelineConfig, needed: str | None, note: Callable[[st
     needed
         ``consumequeue``, ``index`` or None, as in ``RebuildRequest.only``.
     note
-        Is told that it takes a while.
+        Gets a line: it takes a while.
     """
     if needed is None or (needed == "index" and not config.index.message_index_enable):
         return None

@@ -432,7 +432,7 @@ def predicted(request: RestoreRequest, made: Restored, load: Load, broker_conf: 
     return Predicted("\n".join(verdict(each.prediction) for each in found.diagnoses), found.is_harmless)
 
 
-# A restore point this much older than the moment is told: the backup may have stopped.
+# A restore point this much older than the moment is reported: the backup may have stopped.
 _TOLD_MS: Final = 10_000
 
 

@@ -173,7 +173,7 @@ def _index_misfit(config: PipelineConfig, root: Path) -> Misfit | None:
 
 
 def index_options_of(options: IndexOptions, path: Path, note: Callable[[str], object]) -> IndexOptions:
-    """Return the options of one index file, by what it holds where its size is another one; `note` is told."""
+    """Return the options of one index file, by what it holds where its size is another one; `note` gets a line then."""
     slots, keys = options.max_hash_slot_num, options.max_index_num
     size = path.stat().st_size
     if size == index_file_size(slots, keys) or (fits := deduced_sizes(path, [slots])) is None:

@@ -169,7 +169,7 @@ def examine(
             continue
         trusting = None
         if prediction.recovery is Recovery.ABNORMAL and prediction.starts and not prediction.is_harmless:
-            # What is known of this start is told, also where the other one is not known.
+            # What is known of this start is reported, also where the other one is not known.
             with suppress(OptionError):
                 trusting = predict(config.store, config.commit_log, settings, is_abnormal=False)
         moves = partial(moving, config, settings)

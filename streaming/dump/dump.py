@@ -57,7 +57,7 @@ class DumpRequest:
 
 @dataclass(frozen=True)
 class Streams:
-    """Where a dump goes: `out` gets it, `note` is told what else there is to say, a line at a time."""
+    """Where a dump goes: `out` gets it, `note` gets what else there is to say, a line at a time."""
 
     out: TextIO
     note: Callable[[str], object]

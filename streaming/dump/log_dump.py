@@ -66,7 +66,7 @@ class LogPart:
     def of_store(
         cls, config: PipelineConfig, note: Callable[[str], object], begin: int | None = None, end: int | None = None
     ) -> LogPart:
-        """All that a store's log has now; `note` is told what stands at its end, if that is no record yet.
+        """All that a store's log has now; `note` gets what is at its end, if that is not a record yet.
 
         Where segments are missing it is the row of segments that holds `[begin, end)`.
 
@@ -102,7 +102,7 @@ class LogPart:
         return cls(queue, file.file_from_offset, file.end, decode_options(options))
 
     def between(self, begin: int | None, end: int | None, note: Callable[[str], object]) -> LogPart:
-        """The records that begin in `[begin, end)`; `note` is told where `begin` is moved to."""
+        """The records that begin in `[begin, end)`; `note` gets where `begin` is moved to."""
         start, stop = self.start, self.end
         if begin is not None and end is not None and begin > end:
             raise OptionError(f"--from {begin} is after --to {end}")

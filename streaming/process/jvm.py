@@ -62,7 +62,7 @@ class Jvm:
         for name, value in settings.items():
             command += ["--conf", f"{name}={value}"]
         command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
-        #: Whether it was told to end, by `kill` or `end`.
+        #: Whether `kill` or `end` ended it.
         self.is_asked_to_end = False
         self._connection = directory / f"connection-{time.monotonic_ns()}"
         environment = {

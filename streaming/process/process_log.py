@@ -48,7 +48,7 @@ _READ_OUT_WITHIN_S = 1.0
 class RotatingLog:
     """A file of whole lines with at most `max_bytes`; `NAME.1` to `NAME.3` have what was written before, `.1` the last.
 
-    Nothing is synced, and nothing that the system refuses is an error; it is told once.
+    Nothing is synced, and nothing that the system refuses is an error; it is reported once.
     """
 
     def __init__(self, path: Path, max_bytes: int = LOG_BYTES_MAX) -> None:

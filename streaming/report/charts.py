@@ -116,7 +116,7 @@ _LEAST: Final = 1.5
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar of a chart: its value, and what is said of it where the mouse is."""
+    """One bar of a chart: its value, and the words that the mouse shows."""
 
     value: float
     tip: str

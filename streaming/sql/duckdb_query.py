@@ -39,7 +39,7 @@ _Result = TypeVar("_Result")
 
 
 class Background:
-    """A thread that does what it is told, for a ``with`` block.
+    """A thread that runs what it is given, for a ``with`` block.
 
     Python handles a signal only between two steps of its main thread. While that waits here, it is between them.
     """

@@ -93,7 +93,7 @@ Column = tuple[str, str, str]
 def prompt(ask: Ask, write: Callable[[Result, Any], object], columns: Callable[[], list[Column]]) -> None:
     """Read statements from the terminal until its end; `write` shows what `ask` answers.
 
-    What a statement fails with is told, and the next one may follow; so it is where Ctrl-C gives one up.
+    The error of a statement is printed, and the next one may follow; so it is where Ctrl-C gives one up.
     """
     session: PromptSession[str] = PromptSession(
         history=_history(),

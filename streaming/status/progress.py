@@ -205,7 +205,7 @@ class _NoLog:
 
 @dataclass
 class _Line:
-    """Batches of one query that are told in one line of the log: `report` has their sums, `begun_at` is monotonic."""
+    """Batches of one query that share one line of the log: `report` has their sums, `begun_at` is monotonic."""
 
     report: BatchReport
     begun_at: float

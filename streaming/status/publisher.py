@@ -1,7 +1,7 @@
 """Publishes the status of a process: over HTTP if a port is given, in a file of each output, and to systemd.
 
 A thread of the driver serves `/metrics`, `/healthz`, `/readyz`, `/status` and `/`.
-systemd, or another program that listens at ``NOTIFY_SOCKET``, is told as ``sd_notify(3)`` says.
+systemd, or another program that listens at ``NOTIFY_SOCKET``, gets it as ``sd_notify(3)`` says.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from reput.streaming.status.status_document import StatusFile, status_document, 
 
 # The main loop turns several times a second, and a batch of a query that is opened again runs in it.
 _TURNS_WITHIN_S = 120.0
-# How often the state is looked at for the service manager, and how often a reason that changes all the time is told.
+# How often the state is looked at for the service manager, and a reason that changes all the time is reported.
 _LOOKED_EVERY_S, _REASON_EVERY_S = 1.0, 10.0
 
 

@@ -326,7 +326,7 @@ def status_of(output: Path) -> dict[str, Any]:
     """The status document of the tail that keeps `output`, as it is now.
 
     A tail that was killed could not say so: its document is changed to say it. One that has not renewed its document is
-    said to wait.
+    shown as waiting.
 
     Raises
     ------

@@ -33,7 +33,7 @@ class ConsumptionWatch:
     def __init__(
         self, config: PipelineConfig, paths: OutputPaths, files: DurableFiles, run: RunState | None = None
     ) -> None:
-        """`files` are those of the output, for this watch alone; `run` is told what groups did."""
+        """`files` are those of the output, for this watch alone; `run` gets what groups did."""
         assert paths.table is not None
         self._source = ConsumerOffsetsWatch(config, config.store)
         options = config.table
@@ -122,7 +122,7 @@ def consumption_watched(config: PipelineConfig, paths: OutputPaths, run: RunStat
 
     Nothing with ``tableConsumption=false``.
 
-    `run` is told what groups did.
+    `run` gets what groups did.
     """
     if paths.table is None or not config.table.consumption:
         yield

@@ -418,7 +418,7 @@ class SmallBatches:
     Attributes
     ----------
     begin
-        Where Spark's first batch begins, which Spark does not note: what the source was told; None if unknown.
+        Where Spark's first batch begins, which Spark does not note; None if unknown.
     """
 
     def __init__(self, checkpoint: Path, log: LogReader) -> None:

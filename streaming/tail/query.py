@@ -212,7 +212,7 @@ def stop_between_batches(query: StreamingQuery, gate: BatchGate, has_died: Calla
 # A query's life: it is opened in a thread of its own. Meanwhile the run goes on: the other query, and the answer to a
 # stop.
 
-#: What is behind an error of a query, in a batch or not, and whether the run waits for that to pass.
+#: The cause of an error of a query, in a batch or not, and whether the run waits for that to pass.
 Judge = Callable[[BaseException, bool], tuple[BaseException, bool]]
 
 
@@ -305,7 +305,7 @@ class SupervisedQuery:
         Raises
         ------
         BaseException
-            What is behind `error`, if that does not pass, or has lasted too long.
+            The cause of `error`, if that does not pass, or has lasted too long.
         """
         if self._query is None:
             return
@@ -521,9 +521,9 @@ class Retry:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What is behind a failure of a query, and whether the run waits for that to pass.
+# The cause of a failure of a query, and whether the run waits for that to pass.
 #
-# Without the output, Spark, the log or the table everything fails, in many ways: the failure is told by what is gone.
+# Without the output, Spark, the log or the table everything fails, in many ways: what is gone is the cause.
 
 # The connections of a killed process close before the process is seen to have ended.
 _JVM_ENDS_WITHIN_S = 0.5
@@ -552,7 +552,7 @@ class Causes:
         self._available_now = available_now
 
     def judge(self, names: Sequence[str], error: BaseException, *, in_batch: bool) -> tuple[BaseException, bool]:
-        """What is behind `error` of the query that keeps `names`, and whether to wait for it to pass.
+        """The cause of `error` of the query that keeps `names`, and whether to wait for it to pass.
 
         `in_batch` says that it ended a batch, and not Spark's own work between two of them.
         """

@@ -40,7 +40,7 @@ class BatchUpkeep:
     def __init__(
         self, table: TableUpkeep, seconds: float, full_batch: int, report: Callable[[UpkeepDone], None]
     ) -> None:
-        """`table` is tidied; `report` is told what was done.
+        """`table` is tidied; `report` gets what was done.
 
         A step begins nothing further when `seconds` are over. A batch has `full_batch` bytes of the log when the log
         goes on behind it.
@@ -127,7 +127,7 @@ class CleanConsumeQueueService:
     ) -> None:
         """`interval_ms` is ``cleanResourceInterval``: the time between two looks at the log, 0 for none at all.
 
-        `clock` is monotonic, in seconds. `report` is told what was removed, when all is done for one begin of the log.
+        `clock` is monotonic, in seconds. `report` gets what was removed, when all is done for one begin of the log.
         """
         self._report = report
         #: The sinks from which the next run removes files.
