@@ -127,7 +127,7 @@ def is_locked(root: Path) -> bool:
 def lock_holder(root: Path) -> str | None:
     """Return who holds the lock of this output, other than this process, in words; None if no holder is known.
 
-    A lock that this user may not look at counts as free.
+    A lock that this user may not look at has no known holder.
     """
     with suppress(OutputError):
         return _holder(root)

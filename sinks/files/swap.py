@@ -158,7 +158,7 @@ def _tell_what_stays(files: DurableFiles, moves: Sequence[Move]) -> None:
 
 
 def _put_back(files: DurableFiles, replaced: set[RelativePath], database: str | None) -> None:
-    """Put back what reput cannot name: an earlier release had it put away, or it came after the note.
+    """Put back what reput cannot name: an earlier release put it away, or another program did after the note.
 
     What the note itself names was `replaced` by what was made, and so were all queues in the folder `database`.
     """

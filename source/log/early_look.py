@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import time
 import zlib
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,13 +49,12 @@ _looks: list[EarlyLook] = []
 def look_early(directory: Path) -> None:
     """Look at the end of the log in `directory`, if one is there; a later look says what is wrong with it."""
     _looks.clear()
-    try:
+    with suppress(OSError, ValueError):
         segments = sorted((path for path in directory.iterdir() if is_file_name(path.name)), reverse=True)
-        # A broker makes one segment ahead.
-        looks = (_look_at(str(path)) for path in segments[:2])
-        _looks.extend([look for look in looks if look is not None][:1])
-    except (OSError, ValueError):
-        pass
+        for path in segments[:2]:  # a broker makes one segment ahead
+            if (look := _look_at(str(path))) is not None:
+                _looks.append(look)
+                break
 
 
 def seen_early(path: str, begin: int, end: int, digest: int) -> float | None:
@@ -70,10 +70,13 @@ def _look_at(path: str) -> EarlyLook | None:
     descriptor = open_unnoticed(path)
     try:
         written = _written_pages(descriptor, os.fstat(descriptor).st_size // _PAGE_BYTES + 1)
+        if not written:
+            return None
         end = written * _PAGE_BYTES
         start = max(0, end - _LOOKED_AT_BYTES)
-        seen_at = time.monotonic()
-        return EarlyLook(path, start, os.pread(descriptor, end - start, start), seen_at) if written else None
+        data = os.pread(descriptor, end - start, start)
+        # The time after the read, which may take long: the bytes may have come while it ran.
+        return EarlyLook(path, start, data, time.monotonic())
     finally:
         os.close(descriptor)
 

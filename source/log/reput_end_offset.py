@@ -221,8 +221,8 @@ class ReputEndFinder:
             segment = OpenSegment(opened, file)
             if segment.is_blank(offset):
                 return None
-            now = self._clock()
             head = segment.damaged_range(offset, file.end, "").head
+            now = self._clock()
             known = self._known_doubts.get(offset)
             if known is None or known.head != head:
                 known = _Doubt(head, now, now)

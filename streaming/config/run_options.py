@@ -139,7 +139,7 @@ class TailOptions:
         600_000,
         "of reput tail without --available-now: for so long a query that failed for a reason that may pass is opened "
         "again without getting anywhere; then the run ends with exit code 75. In ten minutes a server is rebooted, or "
-        "there is room; 0 ends the run at once",
+        "there is room again; 0 ends the run at once",
     )
     metrics_port: int = option(
         "metricsPort",

@@ -221,7 +221,7 @@ class TableOptions:
         byte_count(1),
         _BYTES,
         2 * 1024 * 1024 * 1024,
-        "a commit of the table holds at most that part of the log",
+        "one commit of the table has no more of the log than this",
     )
     max_bytes_per_partition: int = option(
         "tableMaxBytesPerPartition",

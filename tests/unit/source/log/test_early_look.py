@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -60,6 +61,21 @@ def test_what_has_changed_since_is_guarded_anew(at: str, log: LiveLog) -> None:
     log.clock.now += GUARD_MS
     assert log.end().held_back == end
     assert log.end(GUARD_MS).offset == end
+
+
+def test_a_slow_read(log: LiveLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The guard runs from the end of the read: bytes may come while it runs."""
+    real, end = os.pread, log.append()
+
+    def pread(descriptor: int, size: int, at: int) -> bytes:
+        log.clock.now += GUARD_MS / 1000
+        return real(descriptor, size, at)
+
+    with monkeypatch.context() as slow:
+        slow.setattr(early_look.os, "pread", pread)
+        look_early(log.directory)
+    assert log.end(GUARD_MS - 1).held_back == end
+    assert log.end(1).offset == end
 
 
 def test_a_record_behind_the_one_that_was_seen(log: LiveLog) -> None:
