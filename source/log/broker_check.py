@@ -1,7 +1,7 @@
-"""What a broker's own check makes of the bytes at a place of a segment, and the walk over records by that check.
+"""The broker's own check of the bytes at an offset, and a walk over a segment's records by that check.
 
-``CommitLog#checkMessageAndReturnSize``. It is less strict than a ``Verdict``: the broker never compares a record's own
-physical offset and takes an empty topic, and releases differ in what they read.
+Source: ``CommitLog#checkMessageAndReturnSize``. The check is less strict than a ``Verdict``: the broker never compares
+a record's own physical offset and accepts an empty topic. Releases differ in what they read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from reput.source.record.message_format import BORNHOST_V6_FLAG, STOREHOSTADDRES
 from reput.source.record.message_properties import decode_utf8, inner_batch, parse_properties, tags_code
 from reput.source.releases import Version
 
-# So much of a segment at most is one stretch of good records: what is made of it stands in memory.
+# The largest stretch of good records, in bytes: its reader keeps in memory what it makes of it.
 _STRETCH_BYTES = 64 * 1024 * 1024
 # The largest array that a JVM makes; a larger one is an OutOfMemoryError, which ends the broker's thread.
 ARRAY_MAX = 2**31 - 3
@@ -62,9 +62,10 @@ class BrokerRules:
 
 @dataclass(frozen=True)
 class BrokerRecord:
-    """What the broker dispatches of a record (``DispatchRequest``); `physical_offset` is the one that it states.
+    """The values that the broker dispatches for a record (``DispatchRequest``).
 
-    `properties` is None for a record whose properties have no bytes.
+    `physical_offset` is the one that the record states. A record whose properties have no bytes has None for
+    `properties`.
     """
 
     topic: str
@@ -85,17 +86,18 @@ class BrokerCheck:
     Attributes
     ----------
     success
-        A record, or with `size` 0 the blank that ends a file.
+        Whether the bytes are a record, or, with `size` 0, the blank that ends a file.
     size
-        The record's size in bytes; of a failure -1, or the stated size where only the sizes differ.
+        The record's size in bytes. After a failure: -1, or the stated size if only the sizes differ.
     position
-        The physical offset where the broker's buffer stands then; of a failure only where the sizes differ.
+        The position of the broker's buffer after the check, as a physical offset. After a failure it is valid only if
+        the sizes differ.
     record
-        The record, if it is one.
+        The record; None for the blank and for a failure.
     is_fatal
         The check ends in an OutOfMemoryError, which no broker survives.
     why
-        What is wrong, in words.
+        The reason of a failure, in words.
     """
 
     success: bool
@@ -108,7 +110,7 @@ class BrokerCheck:
 
 @dataclass(frozen=True)
 class GoodRecords:
-    """`[start, end)` of a segment: records that every reader takes, their number, and the last one's store time.
+    """`[start, end)` of a segment with records that every reader accepts: their number, and the last one's store time.
 
     `names_queues` is whether one of them states offsets in further queues, `lacks_properties` whether one has none.
     """
@@ -122,7 +124,7 @@ class GoodRecords:
 
     @classmethod
     def of(cls, window: Window, before: GoodRecords | None) -> GoodRecords:
-        """The records of a window that has columns, behind those `before`."""
+        """The records of a window that has columns, added to those `before` it."""
         columns = window.columns
         return cls(
             start=before.start if before else window.start,
@@ -138,7 +140,7 @@ class GoodRecords:
 
 @dataclass(frozen=True)
 class OddRecord:
-    """One record that only the broker takes, at `start`."""
+    """One record at `start` that only the broker accepts."""
 
     start: int
     check: BrokerCheck
@@ -146,7 +148,7 @@ class OddRecord:
 
 @dataclass(frozen=True)
 class WalkEnd:
-    """Where the broker's walk over a file ends, and its check there: the blank, or a failure."""
+    """The offset where the broker's walk over a file ends, and its check there: the blank or a failure."""
 
     start: int
     check: BrokerCheck
@@ -191,13 +193,13 @@ def broker_walk(
 
 
 def check_at(file: MappedFile, start: int, limit: int, rules: BrokerRules) -> BrokerCheck:
-    """The broker's check of what stands at `start`; its buffer ends at `limit`."""
+    """Check the bytes at `start` as the broker does; its buffer ends at `limit`."""
     with open_segment(file) as opened:
         return check_open(opened, file, start, limit, rules)
 
 
 def check_open(opened: OpenFile, file: MappedFile, start: int, limit: int, rules: BrokerRules) -> BrokerCheck:
-    """``CommitLog#checkMessageAndReturnSize`` over a buffer that ends at `limit`, of a segment that is open."""
+    """``CommitLog#checkMessageAndReturnSize`` over a buffer of an open segment that ends at `limit`."""
     buffer = _Buffer(opened, file, start, limit)
     try:
         return _read_record(buffer, rules)
@@ -217,7 +219,7 @@ def _parsed(window: Window, rules: BrokerRules) -> Window:
 
 
 class _JavaError(Exception):
-    """What the broker's parser throws, and takes for a record that is damaged."""
+    """An exception of the broker's parser. The broker takes it for a damaged record."""
 
 
 class _Buffer:

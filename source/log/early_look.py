@@ -1,9 +1,10 @@
-"""A look at a log's end before the modules are loaded that judge it.
+"""A look at a log's end before the modules that judge it are loaded.
 
 The last record counts when its bytes have stayed the same for ``tailGuardMs`` (``reput_end_offset``). A command needs
-about that long to load numpy, numba and Arrow. So it looks at the end before, and bytes that are the same when the end
-is judged have been seen twice already: `rebuild` and `verify` need not wait half a second more. It is no judgement:
-what was not seen, or has changed since, is waited for.
+about that long to load numpy, numba and Arrow, so it looks at the end before loading them. Bytes that are still the
+same when the end is judged have then been seen twice, and `rebuild` and `verify` save half a second of waiting. The
+early look judges nothing: bytes that it did not see, or that have changed since, must still stay the same for
+``tailGuardMs``.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from reput.source.log.store_layout import is_file_name
 from reput.source.system import open_unnoticed
 
 _PAGE_BYTES = 4096
-# A longer last record is waited for.
+# The early look reads no more than this; a longer last record gets no early look.
 _LOOKED_AT_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True)
 class EarlyLook:
-    """What stood in the file `path` from the position `start` on, up to zeros or the file's end, and when.
+    """The bytes of the file `path` from position `start` up to zeros or the file's end.
 
-    `seen_at` is in seconds of ``time.monotonic``.
+    `seen_at` is the time of the look, in seconds of ``time.monotonic``.
     """
 
     path: str
@@ -36,18 +37,18 @@ class EarlyLook:
     seen_at: float
 
     def digest(self, begin: int, end: int) -> int | None:
-        """The CRC-32 of the positions `[begin, end)` of the file; None if not all of them were looked at."""
+        """The CRC-32 of the positions `[begin, end)` of the file; None unless the look covers all of them."""
         if not self.start <= begin <= end <= self.start + len(self.data):
             return None
         return zlib.crc32(self.data[begin - self.start : end - self.start])
 
 
-# This process's last one: a command has one log.
+# The last look of this process, if any: a command has one log.
 _looks: list[EarlyLook] = []
 
 
 def look_early(directory: Path) -> None:
-    """Look at the end of the log in `directory`, if one is there; a later look says what is wrong with it."""
+    """Look at the end of the log in `directory`. Errors are ignored: the later look reports them."""
     _looks.clear()
     with suppress(OSError, ValueError):
         segments = sorted((path for path in directory.iterdir() if is_file_name(path.name)), reverse=True)
@@ -58,7 +59,7 @@ def look_early(directory: Path) -> None:
 
 
 def seen_early(path: str, begin: int, end: int, digest: int) -> float | None:
-    """Since when the positions `[begin, end)` of the file have had this CRC-32; None if they were not seen early."""
+    """The time since when the positions `[begin, end)` have had this CRC-32; None if the look did not see them."""
     for look in _looks:
         if look.path == path and look.digest(begin, end) == digest:
             return look.seen_at
@@ -82,7 +83,7 @@ def _look_at(path: str) -> EarlyLook | None:
 
 
 def _written_pages(descriptor: int, pages: int) -> int:
-    """How many of the first pages are not zeros, as if none of them were zeros before one that is not."""
+    """The number of pages before the zeros at the end; a binary search, which assumes no page of zeros among them."""
     low, high = 0, pages
     while low < high:
         middle = (low + high) // 2

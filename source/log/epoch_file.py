@@ -1,8 +1,8 @@
-"""The epochs of a replica of a controller's group: who led from which physical offset on (5.x ``EpochFileCache``).
+"""The epochs of a replica in a controller's group: who wrote from which physical offset (5.x ``EpochFileCache``).
 
 ``<storePathRootDir>/epochFileCheckpoint`` is a ``CheckpointFile``: the number of entries, a CRC-32 of their lines
-without its highest bit (0 is not compared), and a line ``epoch-startOffset`` for each. Each new master begins an epoch
-where its log ends then; a replica that follows it takes the entry over with the log.
+without its highest bit (0 is not compared), and a line ``epoch-startOffset`` for each. A new master begins an epoch at
+the end of its log. A replica that follows it copies the entry together with the log.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OFFSET_MAX: Final = 2**63 - 1
 
 @dataclass(frozen=True)
 class Epoch:
-    """The time of one master: the log's bytes `[start, end)` by physical offsets; the last epoch has no end."""
+    """The term of one master: the log's bytes `[start, end)` by physical offsets; the last epoch has no end."""
 
     epoch: int
     start: int
@@ -32,14 +32,14 @@ class Epoch:
 
 
 def load_epochs(store: Path) -> list[Epoch]:
-    """The epochs of a store, oldest first; empty for one that was in no controller's group.
+    """The epochs of a store, oldest first; empty if it was never in a controller's group.
 
-    A missing, empty or damaged file gives way to its ``.bak``, as in a broker.
+    If the file is missing, empty or damaged, its ``.bak`` is read instead, as in a broker.
 
     Raises
     ------
     StoreError
-        One of them is damaged, and the other does not hold epochs either.
+        One of the two is damaged, and the other does not hold epochs either.
     """
     damaged: StoreError | None = None
     for path in (store / EPOCH_FILE, store / _BACKUP):
@@ -70,7 +70,7 @@ def _entries(text: str) -> list[Epoch]:
 
 
 def ended(epochs: Sequence[Epoch], log_end: int | None = None) -> list[Epoch]:
-    """The epochs, each of which ends where the next begins, and the last at `log_end` unless it begins later.
+    """The epochs with their ends: each ends where the next begins, and the last at `log_end` unless it begins later.
 
     Source: ``EpochFileCache#initEntries``, ``#setLastEpochEntryEndOffset``.
     """
@@ -82,10 +82,10 @@ def ended(epochs: Sequence[Epoch], log_end: int | None = None) -> list[Epoch]:
 
 
 def consistent_point(here: Sequence[Epoch], there: Sequence[Epoch]) -> tuple[Epoch, int] | None:
-    """The last epoch that both have from the same offset on, and the offset up to which their logs should be equal.
+    """The last epoch that both have with the same start, and the offset up to which their logs should be equal.
 
-    Both are `ended` at their logs' ends. None if they have no epoch in common: a replica is then not let in. Source:
-    ``EpochFileCache#findConsistentPoint``.
+    Both are `ended` at their logs' ends. None if they have no epoch in common: the master then refuses the replica.
+    Source: ``EpochFileCache#findConsistentPoint``.
     """
     others = {each.epoch: each for each in there}
     for epoch in reversed(here):

@@ -1,11 +1,11 @@
 """One commitlog as the data source and the pipeline see it: its begin, its end, its identity, a message at an offset.
 
-The log is still the same one if it has the last record that a reader had. After an unclean stop a broker sets its write
-position back and writes other records over those that a reader already had (``MappedFileQueue#truncateDirtyFiles``). It
-clears no byte: a record may still stand whole at its offset, after the log's new end. So it counts only when its own
-bytes are as they were and the records before it lead to it. The first test is one small read, and enough as soon as the
-broker has written that far; the second reads the segment up to the record, and is made now and then
-(``LastRecordWatch``).
+A log is still the same one if it has the last record that a reader had. After an unclean stop a broker sets its write
+position back and writes other records over those that a reader already had (``MappedFileQueue#truncateDirtyFiles``).
+It clears no byte, so after the log's new end an old record may still be complete at its offset. A record therefore
+counts only when its own bytes are unchanged and the records before it lead to it. The first test is one small read, and
+is enough as soon as the broker has written that far. The second one reads the segment up to the record, and is made now
+and then (``LastRecordWatch``).
 """
 
 from __future__ import annotations
@@ -42,17 +42,18 @@ from reput.source.record.message_decoder import (
 from reput.source.record.message_properties import DEFAULT_MESSAGE_DELAY_LEVEL, parse_delay_levels
 
 _log = logging.getLogger(__name__)
-# What a writer leaves for a moment at the end of a log; anything else there is worth a word.
+# Verdicts that are normal at the end of a log that is being written; any other one gets a warning.
 _QUIET_VERDICTS = (Verdict.EMPTY, Verdict.BLANK, Verdict.UNDERFLOW, Verdict.MESSAGE)
 
-# An end with nothing behind it stays the end while its first bytes are zeros; now and then everything is looked at.
+# An end that is followed by zeros stays the end while its first bytes are zeros. Once a second all segments are looked
+# at.
 _HEAD_BYTES = 8
 _FULL_LOOK_EVERY_S = 1.0
 _LOOK_EVERY_S = 0.02
-# Looking so often is most of what an idle tail costs. Behind a pause of seconds, a tenth more is little.
+# These looks are most of the cost of an idle tail. After seconds without records, a tenth of a second more is little.
 _IDLE_AFTER_S = 5.0
 _LOOK_SELDOM_S = 0.1
-# So many zeros count as the end of the log, where it is only to be guessed how far that is.
+# Where a guess is enough, this many zeros count as the end of the log.
 _LOOK_BYTES = 4096
 _WAY_OUT = (
     "'reput recover' with the same --store and --output cuts queues and index back to the last record that still "
@@ -61,7 +62,7 @@ _WAY_OUT = (
 
 
 class LogReader:
-    """Reads one commitlog by its options; each method answers by the log as it then is. For one thread."""
+    """Reads one commitlog by its options; each call sees the log as it is at that time. Not thread-safe."""
 
     def __init__(self, options: SourceOptions, *, meanwhile: Callable[[], object] = lambda: None) -> None:
         """`meanwhile` is called once, in the first wait of `settled_end` for the last record."""
@@ -81,25 +82,26 @@ class LogReader:
             meanwhile=meanwhile,
         )
         self._watch = LastRecordWatch(options.on_damage)
-        # The initial offset, once it was looked for in the log.
+        # The initial offset, once it has been found in the log.
         self._begin: int | None = None
         self._began_at: int | None = None
-        # The end found last, if nothing stood there; the segments at that time, and when all of the log was looked at.
+        # The last end, if zeros followed it; the segments at that time, and the time of the last look at the whole log.
         self._empty_end: tuple[int, MappedFileQueue, float] | None = None
-        # The end that was waited at last, and since when.
+        # The end of the last wait, and when waiting there began.
         self._waited_at = (-1, 0.0)
         self._found: tuple[ReputEnd, float] | None = None
         self.last_end: int | None = None
-        #: The verdict on the last end found, when a growing log has no such thing there.
+        #: The verdict on the last end, if it is one that a growing log does not have there.
         self.bad_end: Verdict | None = None
         self._warned_at = -1
-        #: Whether a bad record at the end is warned of; who looks again and again meets ones that are being written.
+        #: Whether a bad record at the end gets a warning. Callers that look often meet records that are being written.
         self.warns = True
 
     def beginning_at(self, offset: int) -> LogReader:
-        """A reader of the same log, for another thread, whose `initial_offset` is `offset`: what the options once said.
+        """A reader of the same log, for another thread, that begins at `offset`, an earlier `initial_offset`.
 
-        Neither a time nor the log's end is looked for again, and a number may have expired since.
+        It does not search for a time or for the log's end again. It does not check a number again either, because the
+        record there may have expired meanwhile.
         """
         reader = LogReader(self._options)
         reader._began_at = offset
@@ -111,20 +113,20 @@ class LogReader:
         return DecodeOptions(self._options.check_crc == "all", self._options.delays_ms, self._options.on_damage)
 
     def queue(self) -> MappedFileQueue:
-        """The segments as they are now; the errors are those of ``SegmentListing.load``."""
+        """The segments as they are now; raises the errors of ``SegmentListing.load``."""
         return self._listing.load()
 
     def initial_offset(self) -> int:
-        """The offset where the options say to begin, inside what the log still has.
+        """The offset where the options say to begin, within the segments that the log still has.
 
-        A time, and the log's end, are looked for once: later calls begin at the same offset.
+        A time, or the log's end, is searched for once: later calls return the same offset.
 
         Raises
         ------
         OptionError
-            The number given is not where a record begins.
+            No record begins at the given number.
         DataLossError
-            The number given has expired, and `failOnDataLoss` is on.
+            The given number has expired, and `failOnDataLoss` is on.
         """
         queue = self.queue()
         if self._began_at is not None:
@@ -151,9 +153,9 @@ class LogReader:
         return wanted
 
     def end(self, start: int) -> int:
-        """The end of whole records at or behind `start`, where a record begins.
+        """The end of complete records at or after `start`, where a record begins.
 
-        With `failOnDataLoss=false` it is no further than where segments are missing, if there are some behind them.
+        With `failOnDataLoss=false` it is at most where the first missing segment begins, if later segments exist.
         """
         queue = self.queue()
         begin = max(start, queue.min_offset)
@@ -169,10 +171,10 @@ class LogReader:
         return self._note_end(found)
 
     def wait_at(self, end: int, seconds: float) -> None:
-        """Wait until something stands at `end`, where the log was found to end, for about `seconds` at most.
+        """Wait for about `seconds` at most until bytes are written at `end`, where the log was found to end.
 
-        What comes is seen within a fiftieth of a second, or a tenth where nothing has come for seconds. Where something
-        has stood there for a while that is no record, this waits for the whole time.
+        New bytes are noticed within a fiftieth of a second, or a tenth if none have come for seconds. If bytes that are
+        not a record have been at `end` for a while, this always waits for `seconds`.
         """
         now = time.monotonic()
         deadline = now + seconds
@@ -185,7 +187,7 @@ class LogReader:
             time.sleep(pause)
 
     def _is_still_empty(self, queue: MappedFileQueue, end: int) -> bool:
-        """Whether `end` was the log's end, nothing stood there, and still nothing does."""
+        """Whether the last look found the log's end at `end` followed by zeros, and the bytes there are still zeros."""
         if self._empty_end is None or self._empty_end[0] != end or self._empty_end[1] is not queue:
             return False
         if time.monotonic() - self._empty_end[2] >= _FULL_LOOK_EVERY_S:
@@ -194,16 +196,16 @@ class LogReader:
         return file is None or not any(read_head(file, _HEAD_BYTES, end - file.file_from_offset))
 
     def settled_end(self, start: int) -> int:
-        """The end as it stands now, with the last record waited for.
+        """The end as it is now, after a wait for the last record.
 
-        With `failOnDataLoss=false` it is behind all segments that are missing.
+        With `failOnDataLoss=false` it is after all missing segments.
         """
         while True:
             queue = self.queue()
             self._check_no_hole(queue, start)
             begin = start if self._options.fail_on_data_loss else max(start, queue.last_row_begin)
             found = self._finder.settle(self.queue, begin)
-            # Segments that went while it was looked for: what was found is where they began, not where the log ends.
+            # If segments went during the search, `found` is where they began, and not the log's end.
             if self._options.fail_on_data_loss or self.queue().last_row_begin <= begin:
                 return self._note_end(found)
 
@@ -216,12 +218,12 @@ class LogReader:
         return range_reader.align_down(file, begin, offset, self._options.on_damage, self._boundaries)
 
     def limit(self, start: int, end: int, bytes_max: int | None, messages_max: int | None) -> int:
-        """The boundary up to `end`, at most `bytes_max` and `messages_max` from `start`; always past one record."""
+        """The last boundary up to `end` within `bytes_max` and `messages_max` of `start`; always after one record."""
         on_damage = self._options.on_damage
         return range_reader.limit(self.queue(), start, end, bytes_max, messages_max, on_damage, self._boundaries)
 
     def split(self, start: int, end: int) -> Iterator[OffsetRange]:
-        """The ranges of `[start, end)`: cut at segments, and into about `maxBytesPerPartition` bytes between records.
+        """Cut `[start, end)` at segments, and between records into ranges of about `maxBytesPerPartition` bytes.
 
         Raises
         ------
@@ -239,12 +241,12 @@ class LogReader:
         )
 
     def look_at(self, offset: int, size: int) -> tuple[str, int, bytes]:
-        """The segment that holds `offset`: its path, the byte of it, and at most `size` bytes from there on.
+        """The path of the segment that holds `offset`, the position in that file, and at most `size` bytes from there.
 
         Raises
         ------
         DataLossError
-            The log has no such segment any more.
+            The log no longer has such a segment.
         """
         file = self.queue().find(offset)
         if file is None:
@@ -253,7 +255,7 @@ class LogReader:
         return file.path, position, read_head(file, size, position)
 
     def message_at(self, offset: int, size: int) -> Message | None:
-        """The message of `size` bytes that begins at `offset`; None where no such good record does."""
+        """The message of `size` bytes that begins at `offset`; None if there is no such good record."""
         file = self.queue().find(offset)
         if file is None:
             return None
@@ -261,13 +263,13 @@ class LogReader:
         return found if isinstance(found, Message) and found.msg_size == size else None
 
     def next_available(self, offset: int) -> int:
-        """`offset`, or the offset where the log goes on when the segment that held it is gone."""
+        """`offset`, or the begin of the next segment if the one that held `offset` is gone."""
         return self.queue().next_available(offset)
 
     def reaches_beyond(self, offset: int) -> bool:
-        """Whether something stands at `offset` or behind it, by two looks; a long row of zeros there counts as nothing.
+        """Whether the log has bytes at `offset` or after it, by two reads; a long row of zeros there counts as none.
 
-        The errors are those of ``SegmentListing.load`` and of ``read_head``.
+        Raises the errors of ``SegmentListing.load`` and of ``read_head``.
         """
         queue = self.queue()
         further = queue.next_available(offset)
@@ -279,20 +281,20 @@ class LogReader:
         return begun or any(read_head(file, _LOOK_BYTES, further - file.file_from_offset))
 
     def look_anew(self) -> None:
-        """Have the segments listed again at the next question."""
+        """List the segments again at the next call."""
         self._listing.forget()
 
     def last_record_before(self, end: int) -> RecordFingerprint | None:
-        """The last record before `end`, where a record may begin; None when its segment has none."""
+        """The last record before the boundary `end`; None when its segment has no record there."""
         record = last_record_before(self.queue(), end, self._options.on_damage, self._boundaries)
         if record is not None:
             self._watch.note_found(record)
         return record
 
     def look_ahead(self, start: int, bytes_max: int) -> None:
-        """Follow the records of a next batch, from `start` on, so that planning it takes no time.
+        """Follow the records of the next batch from `start`, so that planning it takes no time.
 
-        A log that cannot be read is no error here: it is when the batch is planned.
+        Errors of reading the log are ignored here: planning the batch raises them.
         """
         if self.last_end is None or self.last_end <= start:
             return
@@ -302,7 +304,7 @@ class LogReader:
             last_record_before(self.queue(), end, self._options.on_damage, self._boundaries)
 
     def find_record(self, known: RecordFingerprint) -> RecordFingerprint | None:
-        """The record that the log has at the offset of `known`, by its first bytes; `known` itself where it expired.
+        """The record at the offset of `known`, by its first bytes; `known` itself if it has expired.
 
         Raises
         ------
@@ -318,9 +320,9 @@ class LogReader:
         return is_led_to(self.queue(), known, begins, self._options.on_damage)
 
     def check_last_record(self, known: RecordFingerprint, begin: int, *, is_idle: bool) -> None:
-        """Raise CommitLogRewoundError when the log has lost `known`, the last record that was read.
+        """Raise CommitLogRewoundError if the log no longer has `known`, the last record that was read.
 
-        `begin` is where reading began; `is_idle` says that there is time to follow the records that lead to `known`.
+        `begin` is where reading began. `is_idle` says that there is time to follow the records that lead to `known`.
 
         Raises
         ------
@@ -345,9 +347,9 @@ class LogReader:
             )
 
     def identity(self, offset: int) -> dict[str, int]:
-        """What an offset holds to tell this log from another: the first record of the segment with the byte before it.
+        """Values that tell this log from another: begin and first store time of the segment before `offset`.
 
-        -1 where the log has no byte before `offset`.
+        That is the segment with the byte before `offset`. Both are -1 if the log has no such byte.
         """
         file = self.queue().find(offset - 1) if offset > 0 else None
         first = range_reader.first_store_timestamp(file) if file is not None else None
@@ -356,7 +358,7 @@ class LogReader:
         return {"fileFromOffset": file.file_from_offset, "firstStoreTimestamp": first}
 
     def check_identity(self, offset: int, known: dict[str, Any]) -> None:
-        """Raise CommitLogRewoundError when `known`, an earlier `identity` of `offset`, is of another log."""
+        """Raise CommitLogRewoundError if `known`, an earlier `identity` of `offset`, is of another log."""
         now = self.identity(offset)
         if -1 in (now["fileFromOffset"], known["fileFromOffset"]):
             return
@@ -374,7 +376,7 @@ class LogReader:
             queue.check_no_hole(start)
 
     def _note_end(self, end: ReputEnd) -> int:
-        """Keep the end for those that ask, warn of what stands there, and return its offset."""
+        """Remember the end, warn of bytes there that are not a record, and return its offset."""
         self.bad_end = end.verdict if end.verdict not in _QUIET_VERDICTS else None
         if self.warns and self.bad_end is not None and end.offset != self._warned_at:
             self._warned_at = end.offset
@@ -402,17 +404,17 @@ def rewound(
     )
 
 
-# Following a segment's records takes a while, so an idle log is followed seldom enough to make that a small part of the
-# time, and more often when the file's time of change is another one. A file may change without that.
+# Following a segment's records takes a while. So an idle log is followed seldom enough that this is a small part of the
+# time, and more often after the file's time of change has changed. A file may change without it.
 _IDLE_S = 1.0
 _CHANGED_S, _CHANGED_FACTOR = 2.0, 20
 _UNCHANGED_S, _UNCHANGED_FACTOR = 10.0, 200
 
 
 def last_record_before(queue: MappedFileQueue, end: int, on_damage: str, known: Boundaries) -> RecordFingerprint | None:
-    """The last record of the segment that holds the byte before `end`; at `end`, a record may begin.
+    """The last record of the segment that holds the byte before `end`, where a record may begin.
 
-    None when there is no such segment, or it has no record before `end`.
+    None if there is no such segment, or if it has no record before `end`.
     """
     file = queue.find(end - 1)
     if file is None:
@@ -431,7 +433,7 @@ def last_record_before(queue: MappedFileQueue, end: int, on_damage: str, known: 
 
 
 def record_at(file: MappedFile, offset: int) -> RecordFingerprint | None:
-    """The record whose first bytes stand at `offset` of the log, inside `file`; None when no record's do.
+    """The record whose first bytes are at `offset` of the log, inside `file`; None if the bytes are not a record's.
 
     Raises
     ------
@@ -443,9 +445,9 @@ def record_at(file: MappedFile, offset: int) -> RecordFingerprint | None:
 
 
 def find_record(queue: MappedFileQueue, known: RecordFingerprint) -> RecordFingerprint | None:
-    """The record that the log has at the offset of `known`; `known` itself where its segment expired or is missing.
+    """The record at the offset of `known`; `known` itself if its segment has expired or is missing.
 
-    A segment counts as missing when there are some behind it: a broker that cuts its log leaves none there.
+    A segment counts as missing if later ones exist: a broker that cuts its log leaves none after the cut.
     """
     file = queue.find(known.offset)
     if file is None:
@@ -459,8 +461,8 @@ def find_record(queue: MappedFileQueue, known: RecordFingerprint) -> RecordFinge
 def is_led_to(queue: MappedFileQueue, known: RecordFingerprint, begins: Iterable[int], on_damage: str) -> bool:
     """Whether records follow each other to `known` from its segment's begin, or from one of the offsets `begins`.
 
-    Damage is passed over where `on_damage` says so, unless the record behind it was stored before the last one in front
-    of it: then the log was cut there, and old records stand behind its new end.
+    Damage is passed over if `on_damage` says so, unless the record after it was stored before the last one in front
+    of it: then the log was cut there, and the records after its new end are old ones.
     """
     file = queue.find(known.offset)
     if file is None:
@@ -489,7 +491,7 @@ def _leads(file: MappedFile, begin: int, offset: int, on_damage: str) -> bool:
 
 @dataclass
 class _Watched:
-    """The record that is watched, how its segment looked when its records were followed, and when to do so again."""
+    """The watched record, its segment's state when its records were last followed, and when to do so again."""
 
     record: RecordFingerprint
     stamp: tuple[int, int] | None
@@ -499,7 +501,7 @@ class _Watched:
 
 
 class LastRecordWatch:
-    """Looks, cheaply and as often as it is asked, whether the last record is still the log's."""
+    """Checks, cheaply and as often as it is called, whether the last record is still the log's."""
 
     def __init__(self, on_damage: str = STOP, clock: Callable[[], float] = time.monotonic) -> None:
         """`on_damage` as in `is_led_to`; `clock` is monotonic, in seconds."""
@@ -510,24 +512,24 @@ class LastRecordWatch:
         self._took = 0.0
 
     def note_found(self, record: RecordFingerprint) -> None:
-        """Take note of a record that was just found by following the records that lead to it."""
+        """Note a record that was just found by following the records that lead to it."""
         self._found = record
 
     def is_there(
         self, queue: MappedFileQueue, known: RecordFingerprint, begins: Iterable[int], *, is_idle: bool
     ) -> bool:
-        """Whether the log has `known`; the records that lead to it are followed at first, and while `is_idle`.
+        """Whether the log has `known`. The records that lead to it are followed at the first call, and while `is_idle`.
 
-        `begins` are the offsets where reading began: behind a damaged record nothing else leads to `known`.
+        `begins` are the offsets where reading began: after a damaged record no other offset leads to `known`.
         """
         if find_record(queue, known) != known:
             return False
         now, stamp = self._clock(), _stamp(queue.find(known.offset))
         watched = self._watched
-        if watched is None and known != self._found:  # another process may have read as far, and any time ago
+        if watched is None and known != self._found:  # another process may have read up to it, at any time
             self._watched = watched = _Watched(known, None, False, now, now)
         elif watched is None or watched.record != known:
-            # The log has gone on behind the record before: it was not cut until now.
+            # The log continued after the previous record, so it has not been cut until now.
             anyhow_at = now + max(_UNCHANGED_S, _UNCHANGED_FACTOR * self._took)
             self._watched = watched = _Watched(known, stamp, True, now + _IDLE_S, anyhow_at)
         if watched.is_followed and (not is_idle or now < watched.look_at):
@@ -554,7 +556,7 @@ def _stamp(file: MappedFile | None) -> tuple[int, int] | None:
 
 
 def read_message(file: MappedFile, offset: int, end: int, options: DecodeOptions) -> Message | Verdict:
-    """The message at `offset` of the log, inside `file`, or the verdict on what stands there.
+    """The message at `offset` of the log, inside `file`, or the verdict on the bytes there.
 
     A record that crosses `end` is UNDERFLOW.
 
@@ -579,7 +581,7 @@ def read_message(file: MappedFile, offset: int, end: int, options: DecodeOptions
 
 @dataclass(frozen=True)
 class Absence:
-    """Why there is no message at an offset: a short `reason` to count by, and the whole `detail`."""
+    """Why there is no message at an offset: a short `reason` to count by, and the complete `detail`."""
 
     offset: int
     reason: str
@@ -625,14 +627,14 @@ class MessageLookup:
     def find(self, offset: int) -> Message | Absence:
         """The message that begins at `offset`, or why there is none.
 
-        It is stricter than the broker, which returns whatever stands there
+        It is stricter than the broker, which returns any bytes at `offset` as a message
         (``DefaultMessageStore#lookMessageByOffset``): magic, lengths, the record's own physical offset and the body's
         checksum must be right, and under DLedger the header of its entry.
 
         Raises
         ------
         StoreError, TransientError
-            The segment is there and cannot be read; see ``read_error``.
+            The segment exists and cannot be read; see ``read_error``.
         """
         file = self._queue.find(offset)
         if file is None:

@@ -3,11 +3,11 @@
 ``MappedFileQueue`` and ``MultiPathMappedFileQueue`` of the broker, for a reader: nothing here ever opens a file for
 writing.
 
-A live log is looked at many times a second, so its row of segments is listed again only when something may have
-changed (``SegmentListing``). A directory's time of change shows that segments came, went or were renamed. It has a
-granularity, so a listing of a directory that has just changed is not relied on. Where it is coarser, or a network's
+A live log is looked at many times a second, so its segments are listed again only when they may have changed
+(``SegmentListing``). A directory's time of change shows that segments came, went or were renamed. That time has a
+granularity, so the listing of a directory that has just changed is not relied on. Where it is coarser, or a network's
 file system shows it late, a listing is outdated after `_LISTED_EVERY_S`. The contents of segments are never judged by a
-time: a broker writes to them through a mapping, which may leave their times as they were.
+time: a broker writes to them through a mapping, which may leave their times unchanged.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ _log = logging.getLogger(__name__)
 
 
 class SegmentContent(Protocol):
-    """The bytes of a segment that is no file of its own, such as one in a backup. It can be pickled, for tasks."""
+    """The bytes of a segment that has no file of its own, such as one in a backup. It can be pickled, for tasks."""
 
     def read_into(self, view: memoryview, position: int) -> int:
-        """Fill `view` with the bytes from `position` of the segment on; return how many there were; raises StoreError.
+        """Fill `view` with the segment's bytes from `position`; return their number, 0 only at the segment's end.
 
-        It is 0 only at the segment's end.
+        Raises StoreError.
         """
 
 
@@ -63,8 +63,8 @@ OpenFile: TypeAlias = int | SegmentContent
 class MappedFile:
     """One segment: the physical offset of its first byte, its size in bytes, its path.
 
-    `frame` is the size in bytes of what stands before each record: 0, or ``dledger_entry.ENTRY_HEADER_SIZE``. With
-    `content` there is no file at the path, which is for messages.
+    `frame` is the size in bytes of the header before each record: 0, or ``dledger_entry.ENTRY_HEADER_SIZE``. With
+    `content` there is no file at the path, which is then only for messages.
     """
 
     file_from_offset: int
@@ -83,14 +83,14 @@ class MappedFile:
 def open_for_reading(path: str, offset: int | None = None) -> Iterator[int]:
     """A read-only descriptor that leaves no trace, not even an access time where the system allows that.
 
-    `offset` is the physical offset that is wanted, for an error to name.
+    `offset` is the wanted physical offset, for an error to name.
 
     Raises
     ------
     FileNotFoundError
         There is no such file.
     StoreError, TransientError
-        It cannot be opened, or not be read inside the ``with``; see ``read_error``.
+        Opening it failed, or reading it inside the ``with``; see ``read_error``.
     """
     try:
         descriptor = open_unnoticed(path)
@@ -106,14 +106,14 @@ def open_for_reading(path: str, offset: int | None = None) -> Iterator[int]:
 
 @contextmanager
 def open_segment(file: MappedFile, doing: str = "it was looked at", offset: int | None = None) -> Iterator[OpenFile]:
-    """A segment, open for reading; `offset` is the physical offset that is wanted, for an error to name.
+    """A segment, open for reading; `offset` is the wanted physical offset, for an error to name.
 
     Raises
     ------
     DataLossError
-        It has gone since it was listed; the message says by `doing` what was being done with it.
+        The segment has gone since it was listed; `doing` tells the message what it was opened for.
     StoreError, TransientError
-        It cannot be opened, or not be read inside the ``with``; see ``read_error``.
+        Opening it failed, or reading it inside the ``with``; see ``read_error``.
     """
     if file.content is not None:
         yield file.content
@@ -128,12 +128,12 @@ def open_segment(file: MappedFile, doing: str = "it was looked at", offset: int 
 
 
 def read_fully(opened: OpenFile, buffer: Any, size: int, offset: int) -> int:
-    """Fill `buffer[:size]` (uint8) from the file's byte `offset` on; returns how many bytes the file had."""
+    """Fill `buffer[:size]` (uint8) with the file's bytes from `offset`; return how many the file had."""
     return _fill(opened, buffer.data[:size], offset)
 
 
 def read_at(opened: OpenFile, size: int, offset: int) -> bytes:
-    """The `size` bytes from the file's byte `offset` on, fewer where it ends."""
+    """The `size` bytes at the file's byte `offset`, fewer at its end."""
     data = bytearray(size)
     return bytes(data[: _fill(opened, memoryview(data), offset)])
 
@@ -150,7 +150,7 @@ def _fill(opened: OpenFile, view: memoryview, offset: int) -> int:
 
 
 def cut_short(file: MappedFile, offset: int, what: str) -> DataLossError:
-    """The error for a segment that ended too early while `what`, from `offset` on, was read."""
+    """The error for a segment that ended too early while `what` was read from `offset`."""
     return DataLossError(
         f"{file.path} is shorter than its {file.size} bytes: it was cut while {what} was read",
         file=file.path,
@@ -159,7 +159,7 @@ def cut_short(file: MappedFile, offset: int, what: str) -> DataLossError:
 
 
 def read_head(file: MappedFile, size: int, position: int = 0) -> bytes:
-    """The first `size` bytes of a segment, or those from its byte `position` on, fewer where it ends.
+    """The first `size` bytes of a segment, or the `size` bytes at `position`; fewer at its end.
 
     Raises
     ------
@@ -177,8 +177,8 @@ _FIRST_BYTE = attrgetter("file_from_offset")
 class MappedFileQueue:
     """The row of segments, oldest first. A snapshot: load again to see new and expired files.
 
-    `unfinished` is the path of a last file that has no size yet, None without one; it is not among `files`.
-    `known_end` is the offset where the log ends; None means that it is unknown, and has to be looked for.
+    `unfinished` is the path of a last file that has no size yet, or None; it is not among `files`. `known_end` is the
+    offset where the log ends; None if it must be searched for.
     """
 
     files: tuple[MappedFile, ...]
@@ -192,7 +192,7 @@ class MappedFileQueue:
     ) -> MappedFileQueue:
         """List the segments of one commitlog, which may lie in several directories.
 
-        With `dledger`, its records are DLedger's from some file on; the files before hold plain records if a broker
+        With `dledger`, its records are DLedger's from some file on. The files before hold plain records if a broker
         with an old commitlog changed to DLedger (``DLedgerCommitLog#dividedCommitlogOffset``).
 
         Raises
@@ -201,8 +201,8 @@ class MappedFileQueue:
             A directory is missing or cannot be read.
         SegmentError
             The files' sizes differ from each other or from `mapped_file_size` (bytes; None infers it), or a name
-            is not a multiple of the size. A hole is not an error here; see `check_no_hole`. Or a file of plain records
-            lies behind DLedger's.
+            is not a multiple of the size, or a file of plain records comes after DLedger's. A hole is not an error
+            here; see `check_no_hole`.
         OptionError
             The records are DLedger's and `dledger` is off, or the other way round.
         """
@@ -210,7 +210,7 @@ class MappedFileQueue:
             return kept
         found = [entry for path in paths for entry in _framed(sorted(_segments(path)), dledger=dledger)]
         found.sort()
-        # The broker creates a file and then gives it its size: a last file of size 0 is not there yet.
+        # The broker creates a file and then gives it its size: a last file of size 0 is not a segment yet.
         unfinished = found.pop().path if found and found[-1].size == 0 else None
         if found:
             _check_sizes(found, mapped_file_size)
@@ -258,7 +258,7 @@ class MappedFileQueue:
         return found
 
     def next_available(self, offset: int) -> int:
-        """`offset`, or the begin of the next segment where the one that held `offset` is missing."""
+        """`offset`, or the begin of the next segment if the one that held `offset` is missing."""
         at = bisect_right(self.files, offset, key=_FIRST_BYTE)
         is_there = at > 0 and offset < self.files[at - 1].end
         return offset if is_there or at == len(self.files) else self.files[at].file_from_offset
@@ -268,7 +268,7 @@ class MappedFileQueue:
         return self.find(file.end)
 
     def check_no_hole(self, start: int) -> None:
-        """Raise SegmentError when a segment behind the one that holds `start` is missing from the row."""
+        """Raise SegmentError if a segment after the one that holds `start` is missing from the row."""
         for file, after in zip(self.files, self.files[1:], strict=False):
             if after.file_from_offset > start and file.end != after.file_from_offset:
                 begin = after.file_from_offset
@@ -281,12 +281,12 @@ class MappedFileQueue:
                 )
 
 
-# Logs that are no directories of segments, such as a backup's, by the path that names them in options.
+# Logs that are not directories of segments, such as a backup's, by the path that names them in options.
 _kept_logs: dict[Path, MappedFileQueue] = {}
 
 
 def name_log(queue: MappedFileQueue) -> None:
-    """Have the path of a row of segments, its only one, mean that row in this process and its forks."""
+    """Make the only path of `queue` mean that row of segments, in this process and its forks."""
     (path,) = queue.paths
     _kept_logs[path] = queue
 
@@ -387,15 +387,15 @@ def _check_sizes(files: Sequence[MappedFile], wanted: int | None) -> None:
 # ----------------------------------------------------------------------------------------------------------------------
 # The errors for files and directories that the system refuses to read.
 
-# Limits of the process say nothing about the file.
+# Errors by a limit of the process, not by the file.
 _LIMITS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 def read_error(path: str, error: OSError, offset: int | None = None) -> ReputError | None:
-    """The error to raise for one that the system raised on `path`; None where it is not about that file.
+    """The error to raise for an OSError on `path`; None if its cause is not that file.
 
-    `offset` is the physical offset that was wanted, where it is known. A file that is gone has no error here: what that
-    means depends on who was reading.
+    `offset` is the wanted physical offset, if it is known. A missing file gets no error here: its meaning depends on
+    the reader.
     """
     if isinstance(error, FileNotFoundError) or error.errno in _LIMITS or error.filename not in (None, path):
         return None
@@ -413,7 +413,7 @@ def read_error(path: str, error: OSError, offset: int | None = None) -> ReputErr
 # ----------------------------------------------------------------------------------------------------------------------
 # The first bytes of a segment: whether it was begun, how its records are framed, when the first one was stored.
 
-# As far as the first record's store timestamp, behind a DLedger header and an IPv6 host.
+# Up to and including the first record's store timestamp, after a DLedger header and an IPv6 host.
 HEAD_SIZE = dle.ENTRY_HEADER_SIZE + fmt.STORE_TIMESTAMP_AT + fmt.HOST_V6_EXTRA + 8
 _RECORD_MAGIC_CODES = (fmt.MESSAGE_MAGIC_CODE, fmt.MESSAGE_MAGIC_CODE_V2)
 
@@ -427,7 +427,7 @@ def _i64(head: bytes, at: int) -> int:
 
 
 def is_framed(head: bytes, file_from_offset: int, size: int) -> bool | None:
-    """Whether the segment holds DLedger entries; None when its head does not show it, as when it is all zeros."""
+    """Whether the segment holds DLedger entries; None if its head does not show it, for example if it is all zeros."""
     if _i32(head, fmt.MAGIC_AT) in (*_RECORD_MAGIC_CODES, fmt.BLANK_MAGIC_CODE):
         return False
     magic, entry_size = _i32(head, 0), _i32(head, dle.ENTRY_SIZE_AT)
@@ -451,12 +451,12 @@ def is_begun(head: bytes, file_from_offset: int, frame: int) -> bool:
 
 
 def is_blank(head: bytes, frame: int) -> bool:
-    """Whether the segment holds nothing from here on: the blank that fills it up begins here."""
+    """Whether the blank that fills up a segment begins with `head`."""
     return _i32(head, 0) == dle.ENTRY_BLANK_MAGIC_CODE if frame else _i32(head, fmt.MAGIC_AT) == fmt.BLANK_MAGIC_CODE
 
 
 def first_store_timestamp(head: bytes, frame: int) -> int | None:
-    """The store time in milliseconds of the record at the begin of `head`; None when there is none."""
+    """The store time in milliseconds of the record at the begin of `head`; None if there is none."""
     record = head[frame:]
     if _i32(record, fmt.MAGIC_AT) not in _RECORD_MAGIC_CODES:
         return None
@@ -466,14 +466,14 @@ def first_store_timestamp(head: bytes, frame: int) -> int | None:
 
 _LISTED_EVERY_S = 5.0
 _JUST_BEFORE_NS = 100_000_000
-# A segment that is being made, or copied, has another size for so long at most.
+# How long a segment that is being made, or copied, may have another size.
 _PATIENCE_S = 10.0
 
 _Stamp = tuple[int, int, int]
 
 
 class SegmentListing:
-    """Lists the segments of one commitlog again and again."""
+    """Lists the segments of one commitlog repeatedly."""
 
     def __init__(
         self,
@@ -495,7 +495,7 @@ class SegmentListing:
         self._odd_since: float | None = None
 
     def load(self) -> MappedFileQueue:
-        """The segments as they are now: the very same object as before while nothing has changed.
+        """The segments as they are now; the identical object while nothing has changed.
 
         Raises
         ------
@@ -503,8 +503,8 @@ class SegmentListing:
             The log had segments before, and now it has none, or one of its directories has gone. No broker leaves such
             a log: it keeps its last segment.
         ReputError
-            ``MappedFileQueue.load`` raised it. For files that form no row, that is only once they have formed none for
-            some seconds, or when no row was listed before.
+            ``MappedFileQueue.load`` raised it. If the files form no row, this is raised only if no row was listed
+            before, or after they have formed none for some seconds.
         """
         stamps = [_stamp(path) for path in self._paths]
         if self._queue is not None and self._is_known(self._queue, stamps):
@@ -515,13 +515,13 @@ class SegmentListing:
         if self._queue is None or stamps != self._stamps or found != self._queue:
             self._queue = found
         newest = max((stamp[2] for stamp in stamps if stamp is not None), default=0)
-        # A change that lies ahead was before the time of day was set back: the next one has another time.
+        # A change in the future was made before the clock was set back: the next change gets another time.
         self._is_settled = abs(time.time_ns() - newest) > _JUST_BEFORE_NS and self._odd_since is None
         self._stamps, self._listed_at = stamps, self._clock()
         return self._queue
 
     def forget(self) -> None:
-        """Have the next call list the directories, whatever their times of change are."""
+        """Make the next call list the directories, whatever their times of change are."""
         self._is_settled = False
 
     def _is_known(self, queue: MappedFileQueue, stamps: Sequence[_Stamp | None]) -> bool:
@@ -551,21 +551,21 @@ class SegmentListing:
         return found
 
     def _check_stayed(self, stamps: Sequence[_Stamp | None]) -> None:
-        """Raise TransientError where another directory, or none, stands at a path since its `stamps`.
+        """Raise TransientError if a path no longer is the directory of its `stamps`.
 
-        Files that were looked at by then would be missing from the listing, as if they had expired.
+        The listing would lack files that were listed by then, as if they had expired.
         """
         for path, before in zip(self._paths, stamps, strict=True):
             if before is not None and before[:2] != (_stamp(path) or ())[:2]:
                 raise _gone(path, f"{path} went while it was listed")
 
     def _check_not_gone(self, found: MappedFileQueue, stamps: Sequence[_Stamp | None]) -> None:
-        """Raise TransientError where a directory lost all its segments as none does by expiry."""
+        """Raise TransientError if a directory lost all its segments in a way that expiry does not explain."""
         if self._queue is None:
             return
         had, has = ({file.path.rpartition("/")[0] for file in queue.files} for queue in (self._queue, found))
         for path, before, now in zip(self._paths, self._stamps, stamps, strict=True):
-            # One of several directories may be empty after expiry, unless another directory stands there now.
+            # One of several directories may be empty after expiry, unless it is another directory now.
             if str(path) in had and str(path) not in has and (not has or (before or ())[:2] != (now or ())[:2]):
                 raise _gone(path, f"{path} holds no segment any more")
 

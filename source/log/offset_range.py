@@ -1,4 +1,4 @@
-"""Ranges of the log, and how they travel as rows; a process that only passes them on loads no compiled code."""
+"""Ranges of the log, and their form as rows. A process that only passes them on loads no compiled code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from reput.source.log.mapped_file_queue import MappedFile
 
-# One row a range: `[start, end)` of the log inside the segment `file`, whose first byte, size and frame (bytes) follow.
+# A row is a range: `[start, end)` of the log inside the segment `file`, with its first byte, size and frame (bytes).
 RANGE_SCHEMA = pa.schema(
     [
         pa.field("start", pa.int64(), nullable=False),
@@ -24,7 +24,7 @@ RANGE_SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class OffsetRange:
-    """`[start, end)` of the log, inside one segment; a record or the blank begins at each of them."""
+    """`[start, end)` of the log, inside one segment; a record or the blank begins at both offsets."""
 
     start: int
     end: int

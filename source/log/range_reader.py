@@ -1,11 +1,11 @@
 """Walk over the records of a range of a segment in bounded memory, read one record, and find where records begin.
 
-There is one walk, and two ways to end it. `scan_windows` looks for where the good records end: that is no error.
-`read_windows` reads a range that was planned, both of whose ends are where a record or the blank begins: whatever ends
-it before is an error.
+There is one walk, with two ways to end it. `scan_windows` searches for the end of the good records, so a bad record is
+not an error. `read_windows` reads a planned range, whose ends are where a record or the blank begins: anything that
+ends the walk before is an error.
 
-Damage in the middle of the log is passed over where that is asked for, the same bytes whatever the range: where the log
-goes on is a function of the segment (``segment_scan``, ``broker_goes_on_at``), and ranges are never cut inside a
+Damage in the middle of the log is passed over if that is asked for. The bytes passed over are the same whatever the
+range: they depend on the segment only (``segment_scan``, ``broker_goes_on_at``), and ranges are never cut inside a
 damaged one.
 
 `Boundaries` are offsets where records begin: to split `[start, end)` into ranges, to limit it, to find a time.
@@ -58,7 +58,7 @@ class DecodeOptions:
     delays_ms
         Delay levels in milliseconds, level 1 first.
     on_damage
-        What is done where no good record stands in the middle of the log; see ``damage``.
+        The policy for bytes in the middle of the log that are not a good record; see ``damage``.
     """
 
     check_crc: bool = False
@@ -69,11 +69,11 @@ class DecodeOptions:
 def scan_windows(
     file: MappedFile, start: int, end: int, options: DecodeOptions, window_bytes: int = WINDOW_BYTES
 ) -> Iterator[Window]:
-    """Follow the records of `[start, end)` of one segment to the first that is not a good one.
+    """Follow the records of `[start, end)` of one segment up to the first bad one.
 
-    `start` is where a record begins. The verdict of the last window says what ended the walk; for a record that crosses
-    `end` that is UNDERFLOW. Unless `options.on_damage` is ``stop``, a damaged range is a window of its own and the walk
-    goes on behind it; one that crosses `end` is not entered.
+    A record begins at `start`. The verdict of the last window says what ended the walk; a record that crosses `end` is
+    UNDERFLOW. Unless `options.on_damage` is ``stop``, a damaged range is a window of its own and the walk continues
+    after it. A damaged range that crosses `end` ends the walk.
 
     The parts of a window are valid until the next one is asked for. Memory: one window, and never less than the largest
     record.
@@ -83,7 +83,7 @@ def scan_windows(
     DataLossError
         The segment has gone, or is shorter than it was.
     """
-    # A broker reads nothing behind a record whose properties it cannot parse; to anybody else its lengths are enough.
+    # A broker stops at a record whose properties it cannot parse; under other policies its lengths are enough.
     decodes = options.on_damage == BROKER
     return _walk(file, start, end, options, window_bytes, decodes=decodes, passes_over=True, is_planned=False)
 
@@ -98,19 +98,19 @@ def read_windows(
     decodes: bool = True,
     passes_over: bool = True,
 ) -> Iterator[Window]:
-    """Read the records of `[start, end)` of one segment; both are where a record or the blank begins.
+    """Read the records of `[start, end)` of one segment; a record or the blank begins at both offsets.
 
-    The windows follow each other without a gap, and the last one ends where the range ends, behind the blank if the
-    range ends with the file. Damage is passed over as with `scan_windows`; unless the read `passes_over` it, damage is
-    an error, and `options.on_damage` says only what counts as damage.
+    The windows follow each other without a gap. The last one ends where the range ends: after the blank if the range
+    ends with the file. Damage is passed over as with `scan_windows`. Without `passes_over` it is an error, and
+    `options.on_damage` only decides what counts as damage.
 
-    The columns of a window are valid until the next one is asked for; there are none unless the read `decodes`. Memory:
-    one window and its columns.
+    The columns of a window are valid until the next one is asked for; without `decodes` there are none. Memory: one
+    window and its columns.
 
     Raises
     ------
     CorruptRecordError
-        A record of the range fails its checks, and that is not to be passed over, or `options.on_damage` is ``stop``.
+        A record of the range fails its checks, and `passes_over` is off or `options.on_damage` is ``stop``.
     DataLossError
         The segment has gone, or is shorter than it was.
     """
@@ -118,7 +118,7 @@ def read_windows(
 
 
 def read_record(file: MappedFile, start: int, end: int, options: DecodeOptions, *, decodes: bool = False) -> Window:
-    """The good record at `start` alone, or a window without records, whose verdict says what stands there.
+    """The good record at `start` alone, or a window without records that has the verdict on the bytes there.
 
     `start` is where its frame begins; a record that crosses `end` is UNDERFLOW. Damage is never passed over.
 
@@ -143,11 +143,11 @@ def _walk(
     passes_over: bool,
     is_planned: bool,
 ) -> Iterator[Window]:
-    """The walk of `scan_windows`, and of `read_windows` where the range `is_planned`."""
+    """The walk of `scan_windows`, and of `read_windows` if the range `is_planned`."""
     delays = np.array(options.delays_ms, np.int64)
     with open_segment(file, f"[{start}, {end}) was still to be read") as opened:
         if isinstance(opened, int):
-            # The system takes this for the whole file: of a log that is not in memory it reads twice as far ahead.
+            # The system applies this to the whole file: it reads twice as far ahead if the log is not in memory.
             os.posix_fadvise(opened, 0, 0, os.POSIX_FADV_SEQUENTIAL)
         while start < end:
             scan = scan_segment(opened, file, start, end, check_crc=options.check_crc, window_bytes=window_bytes)
@@ -166,7 +166,7 @@ def _walk(
                     yield window
                 if not is_planned and (damaged is None or damaged.end > end):
                     return
-                # A range that was planned under another policy may end inside.
+                # A range that was planned under another policy may end inside the damaged one.
                 start = end if damaged is None else min(damaged.end, end)
                 yield window.gap(start, damaged and replace(damaged, end=start))
                 break
@@ -177,13 +177,13 @@ def find_damage(
 ) -> DamagedRange | None:
     """The damaged range that begins at `start`, where a scan ended with `verdict`, by `on_damage`.
 
-    None when the walk ends there: at a blank, at a record that crosses the end of what is read, and with ``stop``
-    anywhere. Where nothing in the segment shows where the log goes on, the range is the rest of the segment.
+    None if the walk ends there: at a blank, at a record that crosses the end of what is read, and with ``stop``
+    anywhere. If nothing in the segment shows where the log continues, the range is the rest of the segment.
     """
     if on_damage == STOP or verdict is Verdict.MESSAGE:
         return None
     segment = OpenSegment(opened, file)
-    if verdict is Verdict.UNDERFLOW:  # the whole segment decides: a wrong size leads out of a range, too
+    if verdict is Verdict.UNDERFLOW:  # judged by the whole segment: a wrong size also leads out of a range
         verdict = segment.judge(start)
         if verdict is Verdict.MESSAGE or verdict in SOUND_VERDICTS:
             return None
@@ -201,7 +201,7 @@ def find_damage(
 
 
 def corrupt_record(file: MappedFile, offset: int, verdict: Verdict) -> CorruptRecordError:
-    """The error for an offset in the middle of the log where no good record stands."""
+    """The error for an offset in the middle of the log without a good record."""
     return CorruptRecordError(
         no_good_record(file, offset, verdict),
         advice="set onDamage=quarantine to leave out and record what is damaged, onDamage=broker to leave out what a "
@@ -212,7 +212,7 @@ def corrupt_record(file: MappedFile, offset: int, verdict: Verdict) -> CorruptRe
 
 
 def no_good_record(file: MappedFile, offset: int, verdict: Verdict) -> str:
-    """The text for an offset on which the verdict is `verdict`: the file, the byte of it, and the bytes there."""
+    """The text for an offset with the verdict `verdict`: the file, the position in it, and the bytes there."""
     at = offset - file.file_from_offset
     found = read_head(file, 16, at).hex(" ", 4)
     return (
@@ -222,28 +222,29 @@ def no_good_record(file: MappedFile, offset: int, verdict: Verdict) -> str:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Where a broker's replay goes on behind a record that it does not dispatch, in a segment that is complete.
+# Where a broker's replay continues after a record that it does not dispatch, in a complete segment.
 #
 # ``DefaultMessageStore.ReputMessageService#doReput`` with ``CommitLog#checkMessageAndReturnSize`` of 4.9.3, of a
-# master; ``DLedgerCommitLog#checkMessageAndReturnSize`` under DLedger. Two things are not copied. The broker dispatches
-# a record that names another physical offset, or that has no topic: here it is left out, and the log goes on behind it,
-# as it does there. And after a record whose sizes differ, the broker's own position is wrong by the difference, and by
-# the record's size for what it skips later in the same read: it then loses records of the next segments, too, and how
-# many depends on how much was readable at that instant.
+# master; ``DLedgerCommitLog#checkMessageAndReturnSize`` under DLedger. Two things are not copied:
+# * The broker dispatches a record that names another physical offset, or that has no topic. Here this record is left
+#   out. Both continue after it.
+# * After a record whose sizes differ, the broker's own position is wrong by the difference, and by the record's size
+#   for bytes that it skips later in the same read. So it also loses records of the next segments; how many depends on
+#   how much was readable at that instant.
 
-# 5.5.0 for the records that only 5.x writes; what a delay level means moves no end.
+# 5.5.0 for the records that only 5.x writes. Delay levels change no record's end.
 _V4 = BrokerRules(version=V4, check_crc=False, verifies_property_crc=False, delays_ms=())
 _V5 = BrokerRules(version=V5, check_crc=False, verifies_property_crc=False, delays_ms=())
 
 
 def broker_goes_on_at(segment: OpenSegment, offset: int, verdict: Verdict) -> int:
-    """The offset where the replay parses its next record, or the segment's end, to which it passes what it refuses."""
+    """The offset where the replay parses its next record; the segment's end after a record that it refuses."""
     file, record = segment.file, offset + segment.file.frame
     if verdict is Verdict.BAD_INNER_BATCH:  # 5.x refuses it, whichever its magic code
         return file.end
     is_v2 = segment.i32(record + fmt.MAGIC_AT) == fmt.MESSAGE_MAGIC_CODE_V2
     check = check_open(segment.opened, file, record, file.end, _V5 if is_v2 else _V4)
-    # A size of 0 that does not fit counts as what cannot be parsed.
+    # A size of 0 that does not fit counts as a record that cannot be parsed.
     return check.position if check.size > 0 else file.end
 
 
@@ -251,7 +252,7 @@ _BOUNDARIES_MAX = 1 << 20
 
 
 class Boundaries:
-    """Offsets where records begin, noted on walks only to save walking the same bytes again."""
+    """Known offsets where records begin. They only save walking the same bytes again."""
 
     def __init__(self) -> None:
         self._offsets: list[int] = []
@@ -283,14 +284,13 @@ def split(
 ) -> Iterator[OffsetRange]:
     """Cut `[start, end)` at segments, and each part into ranges of about the same size, never inside a record.
 
-    A range has at most `bytes_max` bytes and an eighth, or one record, or one damaged range.
-
-    `on_damage` as in ``DecodeOptions``, here and below.
+    A range has at most nine eighths of `bytes_max` bytes, or one record, or one damaged range. `on_damage` as in
+    ``DecodeOptions``, here and below.
 
     Raises
     ------
     DataLossError
-        A segment of the range has gone; with `over_holes` the ranges go on behind it.
+        A segment of the range has gone; with `over_holes` the ranges continue after it.
     """
     while start < end:
         file = queue.find(start)
@@ -300,7 +300,7 @@ def split(
         if file is None:
             raise no_file_with(start, end)
         stop = min(end, file.end)
-        # Each cut is a little before where it should be, by less than the eighth: so that adds no range.
+        # Each cut is less than an eighth before where it should be. The eighth keeps this from adding a range.
         while (count := -(-(stop - start - bytes_max // 8) // bytes_max)) > 1:
             cut = align_down(file, start, start + (stop - start) // count, on_damage, known)
             if cut == start:  # one record is larger than a range
@@ -314,7 +314,7 @@ def split(
 
 
 def no_file_with(offset: int, end: int | None = None) -> DataLossError:
-    """The error for an `offset` that no segment has any more, where `[offset, end)` was to be read."""
+    """The error for an `offset` of which the log no longer has the segment, while `[offset, end)` was to be read."""
     unread = "" if end is None else f", [{offset}, {end}) was still to be read"
     return DataLossError(f"the log has no file with offset {offset} any more{unread}", physical_offset=offset)
 
@@ -322,9 +322,9 @@ def no_file_with(offset: int, end: int | None = None) -> DataLossError:
 def align_down(
     file: MappedFile, start: int, offset: int, on_damage: str = STOP, known: Boundaries | None = None
 ) -> int:
-    """The last boundary up to `offset`: where a record begins or the file's records end, on a walk from `start`.
+    """The last boundary up to `offset`, where a record begins or the file's records end, on a walk from `start`.
 
-    `known` shortens the walk, and takes note of it.
+    `known` shortens the walk, and gets the boundaries that it finds.
     """
     known = known or Boundaries()
     boundary = known.before(start, offset)
@@ -335,7 +335,7 @@ def align_down(
 
 
 def _after_first(file: MappedFile, start: int, on_damage: str) -> int:
-    """The offset behind the record or the damaged range at `start`, or behind the file's blank."""
+    """The offset after the record or the damaged range at `start`, or after the file's blank."""
     options = DecodeOptions(on_damage=on_damage)
     if len(record := read_record(file, start, file.end, options)):
         return record.end
@@ -351,7 +351,7 @@ def limit(
     on_damage: str = STOP,
     known: Boundaries | None = None,
 ) -> int:
-    """The boundary up to `end` that is at most `bytes_max` and `messages_max` from `start`; always past one record."""
+    """The last boundary up to `end` within `bytes_max` and `messages_max` of `start`; always after one record."""
     if bytes_max is not None and start + bytes_max < end:
         end = min(end, _limit_bytes(queue, start, start + bytes_max, on_damage, known))
     if messages_max is not None:
@@ -400,12 +400,12 @@ def check_begins_record(queue: MappedFileQueue, offset: int, on_damage: str = ST
 
 
 def first_store_timestamp(file: MappedFile) -> int | None:
-    """The store time in milliseconds of a segment's first record; None when there is none."""
+    """The store time in milliseconds of a segment's first record; None if there is none."""
     return head_store_timestamp(read_head(file, HEAD_SIZE), file.frame)
 
 
 def find_timestamp(queue: MappedFileQueue, end: int, timestamp_ms: int, on_damage: str = STOP) -> int:
-    """The offset of the first record before `end` stored at or after `timestamp_ms`; `end` when there is none.
+    """The offset of the first record before `end` stored at or after `timestamp_ms`; `end` if there is none.
 
     Store times are assumed to rise from segment to segment; within one, the first that reaches the time counts.
     """
@@ -434,20 +434,20 @@ def store_timestamp_at(data: Bytes, at: int) -> int:
 # Ranges of the log, cut without walking it: a cut is at any byte, and the tasks on both sides find the record there.
 #
 # A record seems to begin where magic, own physical offset and lengths agree. A body may hold bytes that pass all these
-# tests, so a range counts only when the one before it was read from a proven offset to exactly where this one begins,
-# and so on from a segment's beginning.
+# tests. So a range counts only if the range before it counts and its last record ended exactly where this one begins;
+# the first range begins at a proven offset, such as a segment's beginning.
 
 _WINDOW_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class RangeCut:
-    """`[start, end)` of one segment, where `start` and `end` may mean the first record at or behind them.
+    """`[start, end)` of one segment; an end that is not proven means the first record at or after it.
 
     Attributes
     ----------
     stop
-        A proven offset at or behind `end`, in the same segment: no record crosses it.
+        A proven offset at or after `end`, in the same segment: no record crosses it.
     is_start_proven, is_end_proven
         Whether a record (or the blank) is known to begin at `start`, and at `end`.
     """
@@ -467,10 +467,10 @@ class RangeCut:
 
 
 def cut_ranges(queue: MappedFileQueue, start: int, end: int, bytes_a_range: int, bytes_max: int) -> list[RangeCut]:
-    """Ranges from `start` on, until they have `bytes_max` bytes; `start` and `end` are proven offsets.
+    """Cut ranges from `start` on until they have `bytes_max` bytes; `start` and `end` are proven offsets.
 
-    Cuts are at multiples of `bytes_a_range` from a segment's beginning, so that they do not depend on `start`. The
-    last range's end is proven only when the ranges reach `end` or the end of a segment.
+    Cuts are at multiples of `bytes_a_range` from a segment's beginning, so that they do not depend on `start`. The last
+    range's end is proven only if the ranges reach `end` or the end of a segment.
 
     Raises
     ------
@@ -502,7 +502,7 @@ def _cuts(queue: MappedFileQueue, start: int, end: int, bytes_a_range: int) -> I
 
 
 def next_record(file: MappedFile, start: int, stop: int, on_damage: str) -> int:
-    """The first offset in `[start, stop)` where a whole record seems to begin; `stop` without one.
+    """The first offset in `[start, stop)` where a whole record seems to begin; `stop` if there is none.
 
     Under DLedger it is the offset of the record's entry. `on_damage` as in ``DecodeOptions``.
 

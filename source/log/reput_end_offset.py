@@ -1,20 +1,20 @@
 """The offset up to which it is safe to read: the end of a live log is a judgement.
 
-The broker's write position is only in its memory, segments are preallocated with zeros, and bytes behind the end may
-be old records with good checksums. A record counts when its magic, size, lengths, own physical offset and body CRC are
-right. The last one also needs a successor, or must be unchanged for a while, because its last bytes may still be zeros
-that pass every test.
+The broker's write position is only in its memory, segments are preallocated with zeros, and the bytes after the end may
+be old records with good checksums. A record counts if its magic, size, lengths, own physical offset and body CRC are
+right. The last one also needs a successor, or must stay unchanged for a while, because its last bytes may still be
+zeros that pass every test.
 
-The end of a DLedger log is judged in the same way. How far the group has committed is only in the broker's memory, too
-(its ``checkpoint`` file shows it late). Later bytes may be overwritten by another leader, as may those that a broker
-had not flushed before a crash: ``tailGuardMs`` makes it rare, and the fingerprint of the last record that an
-output has shows it at the next start.
+The end of a DLedger log is judged in the same way. How far the group has committed is also only in the broker's memory
+(its ``checkpoint`` file shows it late). Another leader may overwrite later bytes, and a broker those that it had not
+flushed before a crash. ``tailGuardMs`` makes this rare, and at the next start the fingerprint of the last record that
+an output has reveals it.
 
-Where no good record stands, the log ends, unless a later segment was begun: then that is in the middle, see ``damage``.
-With ``onDamage=quarantine`` the middle may be in the last segment, too: when the log goes on behind that offset
-(``resync``) with a good record or the blank, the bytes there have been the same for ``tailGuardMs``, and the record
-behind them was stored no earlier than the last one before them. For whole older records lie behind the end of a log
-that was cut after a crash, and the broker is about to write over them.
+The log ends where no good record follows, unless a later segment was begun: then that offset is in the middle, see
+``damage``. With ``onDamage=quarantine`` an offset of the last segment may also be in the middle. This is so if the log
+continues after it (``resync``) with a good record or the blank, the bytes at it have been the same for ``tailGuardMs``,
+and the record after them was stored no earlier than the last one before them. The last condition is needed because
+complete older records follow the end of a log that was cut after a crash, and the broker is about to overwrite them.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from reput.source.log.segment_scan import OpenSegment
 from reput.source.record.damage import BROKER, QUARANTINE, STOP
 from reput.source.record.message_decoder import Verdict
 
-# The search behind a doubtful offset may read a whole segment: it is repeated after so many times its duration.
+# The search after a doubtful offset may read a whole segment. It is repeated after this many times its duration.
 _SEARCH_AGAIN_FACTOR = 100
 _LOOKS_AT_LEAST = 3
 
 
 @dataclass(frozen=True)
 class ReputEnd:
-    """The end of what may be read: every record before `offset` is whole.
+    """The end of what may be read: every record before `offset` is complete.
 
-    `verdict` is on what stands behind the last whole record; `held_back` is the size in bytes of a record that is whole
-    but not yet trusted.
+    `verdict` is the verdict on the bytes after the last complete record. `held_back` is the size in bytes of a record
+    that is complete but not yet trusted.
     """
 
     offset: int
@@ -51,7 +51,7 @@ class ReputEnd:
 
 @dataclass(frozen=True)
 class _LastRecord:
-    """The last good record before the end, or before a doubt: the digest of its bytes, and since when it is that."""
+    """The last good record before the end, or before a doubt: the digest of its bytes, and since when it is this."""
 
     digest: int
     seen_at: float
@@ -59,9 +59,9 @@ class _LastRecord:
 
 @dataclass
 class _Doubt:
-    """An offset of the last segment without a good record: its first bytes, since when, when to search behind it.
+    """An offset of the last segment without a good record: its first bytes, since when, and when to search after it.
 
-    `further` is the offset where the log goes on behind it, once that was found.
+    `further` is the offset where the log continues, once that has been found.
     """
 
     head: bytes
@@ -75,17 +75,13 @@ def begins_with_record(file: MappedFile) -> bool:
     return is_begun(read_head(file, HEAD_SIZE), file.file_from_offset, file.frame)
 
 
-def _nothing() -> None:
-    """What is done in a wait by default."""
-
-
 def _now() -> float:
-    """The clock by default; looked up when it is asked, so that tests can skip waits."""
+    """The default clock; it looks up ``time.monotonic`` at each call, so that tests can skip waits."""
     return time.monotonic()
 
 
 class ReputEndFinder:
-    """Finds the end again and again as the log grows; remembers only what saves reading the same bytes twice."""
+    """Finds the end repeatedly as the log grows; remembers only what saves reading the same bytes twice."""
 
     def __init__(
         self,
@@ -96,14 +92,14 @@ class ReputEndFinder:
         on_boundary: Callable[[int], None] | None = None,
         on_damage: str = STOP,
         over_holes: bool = False,
-        meanwhile: Callable[[], object] = _nothing,
+        meanwhile: Callable[[], object] = lambda: None,
     ) -> None:
-        """`tail_guard_ms` is how long the last record must stay unchanged; `clock` is monotonic, in seconds.
+        """Take how long the last record must stay unchanged (`tail_guard_ms`) and a monotonic `clock` in seconds.
 
-        `on_boundary` is called now and then along the walk, with an offset where ranges may be cut. `on_damage` says
-        whether the log goes on behind what is no good record in its last segment. With `over_holes` the log goes on
-        behind segments that are missing: those in front of the hole end where it begins. `meanwhile` is called in the
-        first wait for the last record, and is part of it.
+        `on_boundary` is called now and then along the walk, with an offset where ranges may be cut. `on_damage` decides
+        whether the log may continue after a bad record in its last segment. With `over_holes` the log continues after
+        missing segments: records before a hole are read up to where it begins. `meanwhile` is called in the first wait
+        for the last record, and counts as part of it.
         """
         self._check_crc = check_crc
         self._tail_guard_ms = tail_guard_ms
@@ -115,16 +111,16 @@ class ReputEndFinder:
         self._queue: MappedFileQueue | None = None
         self._begun: set[int] = set()  # segments of `_queue` that were begun
         self._walked = -1  # the end of a trusted record, up to which the active segment was walked
-        # By offset, what the look before this one met: several where it walked over damage.
+        # By offset, the records and doubts of the previous look; several if it passed over damage.
         self._known_last: dict[int, _LastRecord] = {}
         self._known_doubts: dict[int, _Doubt] = {}
         self._last: dict[int, _LastRecord] = {}
         self._doubts: dict[int, _Doubt] = {}
-        self._met: _Doubt | None = None  # the last that a look met
+        self._met: _Doubt | None = None  # the last doubt of this look
         self._passed = 0  # how many doubtful offsets turned out to be in the middle of the log
 
     def find(self, queue: MappedFileQueue, start: int) -> ReputEnd:
-        """The end of whole records at or behind `start`, where a record or a blank begins."""
+        """The end of complete records at or after `start`, where a record or a blank begins."""
         if queue.known_end is not None:
             row = next(iter(queue.rows(start, queue.known_end)), (start, start))
             return ReputEnd(row[1], Verdict.EMPTY)
@@ -154,20 +150,20 @@ class ReputEndFinder:
         return end
 
     def settle(self, load: Callable[[], MappedFileQueue], start: int) -> ReputEnd:
-        """The end as it stands now, with the last record waited for as long as the guard asks."""
+        """The end as it is now, after waiting for the last record as long as the guard requires."""
         end = self.find(load(), start)
         deadline = self._clock() + 2 * self._tail_guard_ms / 1000
         looks = 1
         # A busy machine may sleep too long: what was complete at the second look is trusted at the third.
         while (end.held_back or self._is_young_doubt()) and (self._clock() < deadline or looks < _LOOKS_AT_LEAST):
             self._meanwhile()
-            self._meanwhile = _nothing
+            self._meanwhile = lambda: None
             seen = [known.seen_at for known in self._last.values()] + [doubt.seen_at for doubt in self._doubts.values()]
             time.sleep(max(0.0, max(seen) + max(self._tail_guard_ms, 1) / 1000 - self._clock()))
             looks += 1
             passed = self._passed
             end = self.find(load(), start)
-            if self._passed > passed:  # behind damage there may be more of it, with a guard of its own
+            if self._passed > passed:  # more damage may follow, with a guard of its own
                 deadline = self._clock() + 2 * self._tail_guard_ms / 1000
         return end
 
@@ -179,7 +175,7 @@ class ReputEndFinder:
         return file.file_from_offset in self._begun
 
     def _walk(self, file: MappedFile, offset: int) -> ReputEnd:
-        """The end of the good records of the last segment, of those behind damage in its middle, too."""
+        """The end of the last segment's good records, including those after damage in its middle."""
         while True:
             end = self._walk_good(file, offset)
             further = self._behind_doubt(file, end.offset + end.held_back)
@@ -188,7 +184,7 @@ class ReputEndFinder:
             offset = further
 
     def _walk_good(self, file: MappedFile, offset: int) -> ReputEnd:
-        # What a broker's replay passes over has good records in it, at which no range may be cut.
+        # The bytes that a broker's replay passes over may contain good records; no range may be cut at these.
         note = self._on_boundary if self._on_damage != BROKER else None
         end, verdict, last = offset, Verdict.EMPTY, -1
         digest = 0
@@ -214,7 +210,7 @@ class ReputEndFinder:
         return (now - known.seen_at) * 1000 >= self._tail_guard_ms
 
     def _behind_doubt(self, file: MappedFile, offset: int) -> int | None:
-        """The offset where the log goes on behind `offset`; None when it ends at `offset`, or may."""
+        """The offset where the log continues after `offset`; None if it ends, or may end, at `offset`."""
         if self._on_damage != QUARANTINE or offset >= file.end:
             return None
         with open_segment(file) as opened:
@@ -244,7 +240,7 @@ class ReputEndFinder:
 
 
 def _good_offset_behind(segment: OpenSegment, offset: int) -> int | None:
-    """The first offset from the damage at `offset` on where a good record or the blank stands; None without one."""
+    """The first offset after the damage at `offset` where a good record or the blank begins; None if there is none."""
     while True:
         verdict = segment.judge(offset)
         if verdict is Verdict.MESSAGE or segment.is_blank(offset):

@@ -45,12 +45,12 @@ class Window:
     parts
         int64[n, PARTS], where each record is in `data`. Both are valid until the next window is asked for.
     verdict
-        The verdict on what stands at `end`; UNDERFLOW also where only the bytes that were read ended, MESSAGE where
-        only `parts` did. In a window that was passed over, the verdict on what stands at its `start`.
+        The verdict on the bytes at `end`: UNDERFLOW also if only the bytes that were read ended, MESSAGE if only
+        `parts` was full. In a window that was passed over, the verdict on the bytes at its `start`.
     frame
         The segment's.
     decoded
-        The records as columns, None where the walk did not decode them; see `columns`.
+        The records as columns, None if the walk did not decode them; see `columns`.
     damaged
         The damaged range that the window is, if it was passed over; it holds no record.
     """
@@ -69,23 +69,23 @@ class Window:
 
     @property
     def columns(self) -> RecordColumns:
-        """The records as columns, of a walk that decodes them."""
+        """The records as columns; only for walks that decode them."""
         assert self.decoded is not None
         return self.decoded
 
     def offset_of(self, row: int) -> int:
-        """The offset where one of the records begins, its frame first."""
+        """The offset where the frame of a record begins, by its row."""
         return self.start + int(self.parts[row, rk.AT]) - self.frame
 
     def decode(self, delays_ms: Int64s) -> Window:
-        """The same window with columns; it ends before the first record with a property that is no good number."""
+        """The same window with columns; it ends before the first record with a bad number in its properties."""
         columns, bad = decode_columns(self.data, self.start, self.parts, delays_ms)
         if bad is Verdict.MESSAGE:
             return replace(self, decoded=columns)
         return replace(self, parts=columns.parts, end=self.offset_of(len(columns)), verdict=bad, decoded=columns)
 
     def gap(self, end: int, damaged: DamagedRange | None) -> Window:
-        """The window without records from the end of this one to `end`."""
+        """A window without records from the end of this one to `end`."""
         columns = None if self.decoded is None else self.decoded.first(0)
         return replace(self, start=self.end, parts=self.parts[:0], end=end, decoded=columns, damaged=damaged)
 
@@ -93,7 +93,7 @@ class Window:
 def scan_segment(
     opened: OpenFile, file: MappedFile, start: int, end: int, *, check_crc: bool, window_bytes: int = WINDOW_BYTES
 ) -> Iterator[Window]:
-    """Follow the records of `[start, end)` of a segment that is open; one that crosses `end` ends it as UNDERFLOW.
+    """Follow the records of `[start, end)` of an open segment; one that crosses `end` ends it as UNDERFLOW.
 
     Raises
     ------
@@ -117,7 +117,7 @@ def scan_segment(
 
 
 def _grown(buffer: Bytes, most: int, frame: int) -> int:
-    """The size of the buffer that holds the record at its start whole; the record's size was checked."""
+    """The size of a buffer that holds the whole record at its start; the record's size has been checked."""
     size = BLANK_SIZE
     if len(buffer) >= BLANK_SIZE:
         size = int(load_i32(buffer, ENTRY_SIZE_AT if frame else TOTAL_SIZE_AT))
@@ -125,7 +125,7 @@ def _grown(buffer: Bytes, most: int, frame: int) -> int:
 
 
 def read_record_bytes(opened: OpenFile, file: MappedFile, start: int, end: int) -> Bytes:
-    """The bytes of the record at `start`, as far as `end`; of what seems to be none, the first ones.
+    """The bytes of the record at `start`, up to `end`; only the first bytes of anything else.
 
     A size is believed only of a record that names its own offset: anything else may be a gigabyte of nothing.
 
@@ -147,43 +147,44 @@ def read_record_bytes(opened: OpenFile, file: MappedFile, start: int, end: int) 
 
 
 def scan_record(opened: OpenFile, file: MappedFile, start: int, end: int, *, check_crc: bool) -> Window:
-    """The good record at `start` alone, or a window without records, whose verdict says what stands there.
+    """The good record at `start` alone, or a window without records that has the verdict on the bytes there.
 
-    A record that crosses `end` is UNDERFLOW. See `read_record_bytes` for errors.
+    A record that crosses `end` is UNDERFLOW. Raises the errors of `read_record_bytes`.
     """
     data, parts = read_record_bytes(opened, file, start, end), np.empty((1, rk.PARTS), np.int64)
     count, stop_at, verdict = rk.scan_records(data, 0, len(data), start, file.end, file.frame, check_crc, parts)
-    if verdict == Verdict.UNDERFLOW and len(data) < end - start:  # it was not read on
+    if verdict == Verdict.UNDERFLOW and len(data) < end - start:  # `read_record_bytes` did not believe its size
         verdict = Verdict.BAD_PHYSICAL_OFFSET
     return Window(data, start, parts[:count], start + stop_at, Verdict(verdict), file.frame)
 
 
 def _fill(opened: OpenFile, file: MappedFile, buffer: Bytes, size: int, start: int, end: int) -> None:
-    """Fill `buffer[:size]` with the segment's bytes from `start` on, of the range that reaches to `end`."""
+    """Fill `buffer[:size]` with the segment's bytes from `start`; `[start, end)` is for the error."""
     if read_fully(opened, buffer, size, start - file.file_from_offset) < size:
         raise cut_short(file, start, f"[{start}, {end})")
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Where the log goes on behind a damaged record: a function of the segment's bytes and of nothing else.
+# Where the log continues after a damaged record. This depends on the segment's bytes only.
 #
-# 1. A record whose physical offset and lengths are right (what is wrong is its topic, a checksum or a number in its
-#    properties) ends where its lengths say.
+# 1. A record whose physical offset and lengths are right (only its topic, a checksum or a number in its properties is
+#    wrong) ends where its lengths say.
 # 2. Any other record gives its end more than once: by its total size and by the sum of its lengths; under DLedger also
-#    by the two sizes in its entry's header. An end is *proven* when a good record or the blank stands there; the
-#    nearest proven one counts. Good records before it count more, if they follow each other up to it without a gap:
-#    then a wrong size leads that far. Without such a row, whatever looks like a record before the proven end belongs to
-#    the body.
-# 3. Without a proven end, the log goes on at the next good record that is followed by something a log has behind a
-#    record: a further good record, the blank, nothing but zeros, or a damaged record that still has its magic code or
-#    its physical offset. A record with anything else behind it may belong to a damaged one's body.
-# 4. Without such a record, nothing in this segment shows where the log goes on; the next segment begins with a record.
+#    by the two sizes in its entry's header. An end is *proven* if a good record or the blank begins there; the
+#    nearest proven one counts. Good records before it count more if they follow each other up to it without a gap:
+#    then a wrong size led too far. Otherwise everything before the proven end that looks like a record belongs to the
+#    body.
+# 3. Without a proven end, the log continues at the next good record that is followed by something a log has after a
+#    record: another good record, the blank, only zeros, or a damaged record that still has its magic code or its
+#    physical offset. A record followed by anything else may belong to a damaged one's body.
+# 4. Without such a record, nothing in this segment shows where the log continues. The next segment begins with a
+#    record.
 #
-# A good record is one whose magic code, own physical offset, lengths and checksums are all right. Two cases are
-# mistaken for what they look like. A row of records inside a body, made for exactly their offsets, looks like records
-# of the log when it leads to the end of the body's record (2), or when another such record follows it (3). And a sound
-# record between two damaged ones looks like a body when the first of these has no proven end, and the second has
-# neither its magic code nor its physical offset.
+# A good record is one whose magic code, own physical offset, lengths and checksums are all right. The rules are wrong
+# in two cases. A row of records inside a body, made for exactly their offsets, is taken for records of the log if it
+# leads to the end of the body's record (2), or if another such record follows it (3). A sound record between two
+# damaged ones is taken for part of a body if the first of these has no proven end, and the second has lost both its
+# magic code and its physical offset.
 
 #: Verdicts on records whose physical offset and lengths are right.
 SOUND_VERDICTS = frozenset(
@@ -194,7 +195,7 @@ _NO_LENGTH = -1
 
 
 class OpenSegment:
-    """Looks at single offsets of a segment that is open for reading."""
+    """Checks at single offsets of a segment that is open for reading."""
 
     def __init__(self, opened: OpenFile, file: MappedFile) -> None:
         self.opened = opened
@@ -202,7 +203,7 @@ class OpenSegment:
         self.smallest = file.frame + fmt.FIXED_LENGTH
 
     def end_of_damage(self, offset: int, verdict: Verdict) -> int | None:
-        """The offset where the log goes on behind the damage at `offset`; None where this segment does not show it."""
+        """The offset where the log continues after the damage at `offset`; None if this segment does not show it."""
         if verdict in SOUND_VERDICTS:
             return offset + self.file.frame + self.i32(offset + self.file.frame)
         proven = min(self._proven_ends(offset), default=None)
@@ -213,15 +214,15 @@ class OpenSegment:
         return proven
 
     def judge(self, offset: int) -> Verdict:
-        """The verdict on what stands at `offset`, checksums included."""
+        """The verdict on the bytes at `offset`, checksums included."""
         return self._record(offset).verdict
 
     def good_size(self, offset: int) -> int:
-        """The size in bytes, frame included, of the good record at `offset`; 0 when there is none."""
+        """The size in bytes, frame included, of the good record at `offset`; 0 if there is none."""
         return self._record(offset).end - offset
 
     def is_blank(self, offset: int) -> bool:
-        """Whether the blank stands at `offset`, of exactly the size that is left."""
+        """Whether the blank begins at `offset`, with exactly the size that is left."""
         if offset + fmt.BLANK_SIZE > self.file.end:
             return False
         pair = self.i32(offset), self.i32(offset + 4)
@@ -229,11 +230,11 @@ class OpenSegment:
         return pair == ((dle.ENTRY_BLANK_MAGIC_CODE, rest) if self.file.frame else (rest, fmt.BLANK_MAGIC_CODE))
 
     def i32(self, offset: int) -> int:
-        """The integer at `offset`, big-endian and signed; bytes behind the segment's end count as zeros."""
+        """The integer at `offset`, big-endian and signed; bytes after the segment's end count as zeros."""
         return self.integer(offset, 4)
 
     def store_timestamp(self, offset: int) -> int:
-        """When the record at `offset` was stored, in milliseconds."""
+        """The store time of the record at `offset`, in milliseconds."""
         record = offset + self.file.frame
         shift = fmt.HOST_V6_EXTRA if self.i32(record + fmt.SYS_FLAG_AT) & BORNHOST_V6_FLAG else 0
         return self.integer(record + fmt.STORE_TIMESTAMP_AT + shift, 8)
@@ -244,7 +245,7 @@ class OpenSegment:
         return DamagedRange(start, end, cause, self.file.path, start - self.file.file_from_offset, head)
 
     def integer(self, offset: int, size: int) -> int:
-        """The integer of `size` bytes at `offset`, read as `i32` reads it."""
+        """The integer of `size` bytes at `offset`, read like `i32`."""
         data = read_at(self.opened, size, offset - self.file.file_from_offset)
         return int.from_bytes(data.ljust(size, b"\0"), "big", signed=True)
 
@@ -257,7 +258,7 @@ class OpenSegment:
         return data[:done]
 
     def _proven_ends(self, offset: int) -> Iterator[int]:
-        """The ends that the sizes of the record at `offset` give, where a good record or the blank stands."""
+        """The ends that the sizes of the record at `offset` give, if a good record or the blank begins there."""
         frame, rest = self.file.frame, self.file.end - offset
         claims = {frame + self.i32(offset + frame), frame + self._lengths(offset + frame)}
         if frame:
@@ -270,7 +271,7 @@ class OpenSegment:
                     yield end
 
     def _lengths(self, record: int) -> int:
-        """The size of the record at `record` by its lengths; `_NO_LENGTH` when they lead out of the segment."""
+        """The size of the record at `record` by its lengths; `_NO_LENGTH` if they lead out of the segment."""
         sys_flag = self.i32(record + fmt.SYS_FLAG_AT)
         hosts = fmt.HOST_V6_EXTRA * (bool(sys_flag & BORNHOST_V6_FLAG) + bool(sys_flag & STOREHOSTADDRESS_V6_FLAG))
         is_v2 = self.i32(record + fmt.MAGIC_AT) == fmt.MESSAGE_MAGIC_CODE_V2
@@ -303,7 +304,7 @@ class OpenSegment:
         return offset == end
 
     def _goes_on(self, offset: int) -> bool:
-        """Whether what stands at `offset` is something that a log has behind a record."""
+        """Whether a log may have the bytes at `offset` after a record."""
         return (
             bool(self.good_size(offset)) or self.is_blank(offset) or self._is_known(offset) or self._is_unused(offset)
         )
@@ -319,7 +320,7 @@ class OpenSegment:
         return own or entry or self.i32(record + fmt.MAGIC_AT) in _MAGIC_CODES
 
     def _is_unused(self, offset: int) -> bool:
-        """Whether the segment holds nothing but zeros from `offset` on."""
+        """Whether the segment has only zeros from `offset` on."""
         while offset < self.file.end:
             data = self._read(offset, WINDOW_BYTES)
             if not len(data) or data.any():

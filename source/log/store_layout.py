@@ -1,8 +1,8 @@
-"""Where a store keeps its log: directories by broker.conf, the names and sizes of mapped files, and which was meant.
+"""Where a store keeps its log: directories by broker.conf, names and sizes of mapped files, and hints for wrong paths.
 
-A broker makes every file of a kind in the set size, and names each by the byte where it begins. So where all of them
-have another size, the settings are another broker's: following them would damage sound files. One file of another size
-is damage. Where a kind has few files, their names and what stands at their ends decide (``other_size``).
+A broker makes every file of a kind in the set size, and names each by the byte where it begins. If all of them have
+another size, the settings are another broker's, and following them would damage sound files. If one file has another
+size, that file is damaged. If a kind has few files, their names and their last bytes decide (``other_size``).
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ def commit_log_paths(
 ) -> tuple[Path, ...]:
     """The directories that `setting` names for a commitlog, by the settings `broker` of the broker.conf in `directory`.
 
-    Those that are below the broker's root are taken below `store`.
+    Directories below the broker's root are returned as directories below `store`.
     """
     root = broker.get("storePathRootDir", "").rstrip("/")
     listed = [broker.get(setting, "")]
-    if MULTI_PATH_SPLITTER in listed[0]:  # a broker has directories only to read beside several alone
+    if MULTI_PATH_SPLITTER in listed[0]:  # a broker reads read-only directories only if it has several others
         several = (listed[0], broker.get("readOnlyCommitLogStorePaths", ""))
         listed = [path for text in several for path in text.strip(JAVA_BLANKS).split(MULTI_PATH_SPLITTER)]
     found = []
@@ -75,23 +75,23 @@ def commit_log_paths(
 def with_dledger(
     plain: tuple[Path, ...], store: Path, broker: Mapping[str, str], own: tuple[Path, ...] = ()
 ) -> tuple[Path, ...]:
-    """The directories of a DLedger commitlog: its own, and before it those of `plain` that hold an older log.
+    """The directories of a DLedger commitlog: those of `plain` that hold an older log, then its own.
 
-    Its `own` are ``data`` in `dledger_directory` unless they are elsewhere (``storePathDLedgerCommitLog``).
+    Its `own` are ``data`` in `dledger_directory` unless a setting names others (``storePathDLedgerCommitLog``).
 
     Raises
     ------
     StoreError
         `store` has no such directory.
     OptionError
-        It has several, and `broker` does not name the one that is meant.
+        It has several, and `broker` does not name one of them.
     """
     own = own or (dledger_directory(store, broker) / _DLEDGER_DATA,)
     return (*(path for path in plain if _has_entries(path)), *own)
 
 
 def dledger_directory(store: Path, broker: Mapping[str, str]) -> Path:
-    """DLedger's own directory, ``dledger-<dLegerSelfId>`` in the store; the errors are those of `with_dledger`."""
+    """DLedger's own directory, ``dledger-<dLegerSelfId>`` in the store; raises the errors of `with_dledger`."""
     self_id = broker.get("dLegerSelfId")
     named = [store / f"{_DLEDGER}{self_id}"] if self_id else store.glob(f"{_DLEDGER}*")
     found = sorted(path for path in named if path.is_dir())
@@ -110,7 +110,7 @@ def dledger_directory(store: Path, broker: Mapping[str, str]) -> Path:
 
 
 def check_no_dledger(plain: tuple[Path, ...], store: Path, *, is_stated: bool) -> None:
-    """Raise OptionError when the store's log is DLedger's, though enableDLegerCommitLog is off.
+    """Raise OptionError if the store's log is DLedger's although enableDLegerCommitLog is off.
 
     With `is_stated`, a setting has switched it off: then an older commitlog beside DLedger's directory is enough.
     """
@@ -132,7 +132,7 @@ def is_dledger_log(directory: Path) -> bool:
 
 
 def rocksdb_queues(store: Path) -> Path | None:
-    """The directory with the RocksDB database of a store's queues (``RocksDBConsumeQueueStore``), None without one."""
+    """The directory with the RocksDB database of a store's queues (``RocksDBConsumeQueueStore``), or None."""
     for queues in (store / CONSUME_QUEUE, store / ROCKSDB_QUEUES):
         if (queues / "CURRENT").is_file() and any(queues.glob("MANIFEST-*")):
             return queues
@@ -140,7 +140,7 @@ def rocksdb_queues(store: Path) -> Path | None:
 
 
 def has_queue_files(store: Path) -> bool:
-    """Whether the store has files of ConsumeQueues, whatever else is beside them."""
+    """Whether the store has files of ConsumeQueues."""
     return any(is_file_name(path.name) for path in (store / CONSUME_QUEUE).glob("*/*/*"))
 
 
@@ -151,7 +151,7 @@ def _has_entries(directory: Path) -> bool:
 # ----------------------------------------------------------------------------------------------------------------------
 # The directory that holds a commitlog: the one that was given, one in it, or a hint what to give instead.
 
-# A file system's own, at the root of each disk.
+# A directory of the file system, at the root of each disk.
 _FILE_SYSTEMS_OWN = "lost+found"
 _MISSING = "the directory does not exist"
 _LOOKED_AT_MAX = 1000
@@ -159,7 +159,7 @@ _NAMED_MAX = 3
 
 
 def given_commit_logs(paths: Sequence[Path], *, dledger: bool) -> tuple[Path, ...]:
-    """The directories of one commitlog where each of `paths` is one, or a store root that holds it.
+    """The directories of one commitlog; each of `paths` is one, or a store root that holds it.
 
     An empty directory counts only by its name, or if another one has files: a new broker's has none yet.
 
@@ -194,7 +194,7 @@ def _commit_logs_of(path: Path, *, dledger: bool) -> tuple[Path, ...]:
 
 
 def check_store(store: Path) -> None:
-    """Raise StoreError where `store` is no directory, or cannot be entered; the message says what to give instead."""
+    """Raise StoreError if `store` is not a directory or cannot be entered; the message says what to give instead."""
     if names_backup(store):
         raise StoreError(
             f"{as_given(store)} is a backup, and this needs a store",
@@ -210,7 +210,7 @@ def check_store(store: Path) -> None:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# A backup, where a store or a log may be given: its directory, its place on S3, or one of its restore points.
+# A backup in place of a store or a log: its directory, its place on S3, or one of its restore points.
 
 #: The directory of a backup that has its restore points.
 POINTS = "points"
@@ -218,7 +218,7 @@ _S3 = ("s3:", "s3a:")
 
 
 def names_backup(path: Path) -> bool:
-    """Whether a path names a backup, or a restore point in one; nothing else that reput reads as a log is on S3."""
+    """Whether a path names a backup, or a restore point in one; every path on S3 counts as one."""
     return is_on_s3(path) or (_is_directory(backup_of(path) / POINTS) and not _is_directory(path / COMMIT_LOG))
 
 
@@ -228,7 +228,7 @@ def backup_of(path: Path) -> Path:
 
 
 def as_given(path: Path) -> str:
-    """The text of a path; one of the two slashes of ``s3://`` is lost in a path."""
+    """The text of a path; restores the second slash of ``s3://``, which a path loses."""
     return str(path).replace(":/", "://", 1) if is_on_s3(path) else str(path)
 
 
@@ -238,14 +238,14 @@ def is_on_s3(path: Path) -> bool:
 
 
 def no_commit_log(path: Path) -> StoreError:
-    """The error for a `path` that holds no commitlog; it names the store root to give instead, if one is near."""
+    """The error for a `path` without a commitlog; it names the store root to give instead, if one is near."""
     return StoreError(f"no commitlog at {path}: {_state(path)}", advice=_instead(path), file=path)
 
 
 def check_is_commit_log(path: Path) -> None:
-    """Raise StoreError for a directory without segments that holds anything else.
+    """Raise StoreError for a directory that has files but no segment.
 
-    The directory is listed here, once: a broker may have made its first segment since the caller looked.
+    This lists the directory itself, once: a broker may have made its first segment since the caller looked.
     """
     names = list(_names_in(path))
     if names and not any(map(is_file_name, names)):
@@ -361,7 +361,7 @@ def last_bytes(file: SizedFile, size: int) -> bytes:
 
 
 def log_ends_full(row: Row) -> bool:
-    """Return whether a row of segments is filled up to its last byte, which is no blank that a broker leaves there."""
+    """Return whether a row of segments is filled up to its last byte by something other than the blank."""
     last = row[-1]
     end = last_bytes(last, fmt.BLANK_SIZE)
     blank = fmt.BLANK_SIZE.to_bytes(4, "big") + fmt.BLANK_MAGIC_CODE.to_bytes(4, "big", signed=True)
@@ -370,14 +370,14 @@ def log_ends_full(row: Row) -> bool:
 
 @dataclass(frozen=True)
 class OtherSize:
-    """What the files have instead of the set size: `count` of `total` files have `size` bytes."""
+    """The size that files have instead of the set size: `count` of `total` files have `size` bytes."""
 
     size: int
     count: int
     total: int
 
     def words(self, what: str) -> str:
-        """Which files have which size, for `what` such as ``queue file``."""
+        """The text that says which files have which size, for `what` such as ``queue file``."""
         if self.total == 1:
             return f"the only {what} has {self.size} bytes"
         whose = f"all {self.total}" if self.count == self.total else f"{self.count} of {self.total}"
@@ -392,12 +392,12 @@ def other_size(
     unit: int = 1,
     ends_full: Callable[[Row], bool] | None = None,
 ) -> OtherSize | None:
-    """Return the size that the files have if the set size is not theirs; None where files are damaged, or nothing is.
+    """Return the size that the files have if it is not the set size; None if they are damaged or none is wrong.
 
     Parameters
     ----------
     rows
-        All rows of one kind, each in order; files without a byte do not count.
+        All rows of one kind, each in order; empty files do not count.
     wanted
         The size in bytes that the settings say.
     is_stated
@@ -405,7 +405,7 @@ def other_size(
     unit
         A file's size is a multiple of this.
     ends_full
-        Whether a row is filled up to its last byte, as one is that was cut.
+        Whether a row is filled up to its last byte, as a row that was cut is.
     """
     rows = [row for row in rows if row]
     sizes = Counter(file.size for row in rows for file in row if file.size)
@@ -420,9 +420,9 @@ def other_size(
         return None
     steps = [after - begin for row in begins for begin, after in pairwise(row)]
     if any(begin % wanted for row in begins for begin in row) or any(step < wanted for step in steps):
-        return found  # no broker with the set size names files so
+        return found  # no broker with the set size gives files these names
     if sizes[wanted] or (steps and most < wanted):
-        return None  # files lie as those of the set size do
+        return None  # the files begin where those of the set size begin
     if most > wanted:
         return found  # a file may be cut, and never grows
     if ends_full is not None and all(ends_full(row) for row in rows):

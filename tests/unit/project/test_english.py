@@ -8,6 +8,7 @@ from support.english import PATTERNS, found_in, texts
 #: Files and folders that are free of them; the list grows.
 REWRITTEN = (
     *("README.md", "README.zh.md", "docs", "help", "conf/reput.toml"),
+    "source/log",
     *("streaming/cli", "streaming/query", "streaming/rebuild", "streaming/recover"),
 )
 #: One text for each pattern, and texts that none may match.
