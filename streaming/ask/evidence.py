@@ -1,8 +1,8 @@
-"""What the log itself tells of the messages that a question asks for: message traces, and POP consumers' records.
+"""Evidence in the log about the messages of a question: message traces, and the records of POP consumers.
 
 The table says where these records are: a trace message has the unique keys of the messages that it is about among its
-keys, and the unique key of a POP record names the place of the message. What they say is in their bodies, which the
-table has with tableIncludeBody, and the log while it still has the records.
+keys, and the unique key of a POP record names the queue and the queue offset of the message. The evidence itself is in
+their bodies. The table has bodies with tableIncludeBody, and the log has them until the records expire.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from reput.streaming.config.pipeline import PipelineConfig
 
 _MOMENT: Final = pa.timestamp("us", tz="UTC")
-#: A row is something that a record says of a message, which is at `physical_offset`.
+#: A row is one fact, from the record at `evidence_offset`, about the message at `physical_offset`.
 EVIDENCE_SCHEMA: Final = pa.schema(
     [
         ("broker", pa.string()),
@@ -55,7 +55,7 @@ EVIDENCE_SCHEMA: Final = pa.schema(
         ("evidence_offset", pa.int64()),
     ]
 )
-#: A row is a message that a question asks for, as consumers can get it: no half message, none that is delayed.
+#: A row is a message that a question asks for and that consumers can get: half and delayed messages are left out.
 COPIES_SCHEMA: Final = pa.schema(
     [
         ("broker", pa.string()),
@@ -77,12 +77,12 @@ IS_TRACE: Final = "is a trace"
 
 _TRACE, _POP = "trace", "pop"
 _WHEEL_TIMER: Final = "rmq_sys_wheel_timer"
-# Messages with one key, and records about them, that are looked at in one answer.
+# At most this many messages with one key, and this many records about them, are read for one answer.
 _COPIES_MAX: Final = 500
 _RECORDS_MAX: Final = 20_000
-# A checkpoint's first message precedes the others by this many at most: a broker looks through 800 to fill it.
+# A checkpoint's messages are at most this far from its first one: a broker looks through 800 to fill it.
 _CHECKPOINT_SPAN: Final = 1000
-# A broker that shows a message later writes a checkpoint and the acknowledgement of the old one at once.
+# A broker that postpones a message writes a checkpoint and the acknowledgement of the old one within this time.
 _AT_ONCE_MS: Final = 5000
 _TEXT_MAX: Final = 255
 _TIMES: Final = range(-62_135_596_800_000, 253_402_300_800_000)  # the years 1 to 9999, in milliseconds since 1970 UTC
@@ -105,7 +105,7 @@ class _Copy(NamedTuple):
 
 
 class _Record(NamedTuple):
-    """A trace message or a POP record in the table; its body is None if only the log may have it."""
+    """A trace message or a POP record, with its body if the table has it; otherwise the log may have it."""
 
     broker: str
     topic: str
@@ -116,7 +116,7 @@ class _Record(NamedTuple):
 
 
 class _Fact(NamedTuple):
-    """What a record says of a message; times are milliseconds, None is unknown."""
+    """One fact about a message, from one record. Times are in milliseconds since 1970; None is unknown."""
 
     copy: _Copy
     group: str | None
@@ -128,9 +128,9 @@ class _Fact(NamedTuple):
     offset: int
 
 
-# With more ids, the filters of keys do not say which files to read.
+# With more ids than this, the Bloom filters of keys do not exclude files.
 _PROBES_MAX: Final = 20
-# Each part is about one column, so that files are left out.
+# Each part of the UNION has a condition on one column, so that statistics and filters exclude files.
 _COPY_SQL: Final = """
 SELECT broker, topic, queue_id, queue_offset, physical_offset, store_time, coalesce(kind, 'normal') AS kind,
   reconsume_times, uniq_key, msg_id, consumer_group, {seen_until} AS seen_until
@@ -163,9 +163,10 @@ def copies_of(
     seen_until: Mapping[str, datetime],
     at: int | datetime | None = None,
 ) -> pa.Table:
-    """The messages that `values` (key, broker, since, until) ask for, by store time; see `COPIES_SCHEMA`.
+    """Return the messages that `values` (key, broker, since, until) ask for, by store time; see `COPIES_SCHEMA`.
 
-    `seen_until` says by broker until when its groups were watched; `at` is the version of the table, or a time.
+    `seen_until` has, by broker, the time until which its groups were watched. `at` is the version of the table, or a
+    time.
 
     Raises
     ------
@@ -187,8 +188,8 @@ def copies_of(
             return pa.Table.from_batches(batches, schema).cast(COPIES_SCHEMA)
 
     copies = found(f"array_contains(keys, {given['key']})", f"uniq_key = {given['key']}")
-    with suppress(OptionError):  # any other key is no message id
-        # A unique key may look like an id; with a condition on ids, no file could be left out.
+    with suppress(OptionError):  # the key is not a message id
+        # A unique key may look like an id, so ids come last; a condition on ids alone excludes no file.
         if not copies.num_rows:
             offset = MessageId.parse(str(values.get("key"))).offset
             return found(f"physical_offset = {offset} AND msg_id = {given['key']}")
@@ -202,10 +203,10 @@ def evidence_of(
     config: PipelineConfig | None,
     note: Callable[[str], object],
 ) -> pa.Table:
-    """What records say of the messages that were `found` (`copies_of`); see `EVIDENCE_SCHEMA`.
+    """Return what traces and POP records say about the messages `found` by `copies_of`; see `EVIDENCE_SCHEMA`.
 
-    `config` is that of the store of `broker` whose log has bodies; without one, only bodies of the table are read.
-    `note` gets what was looked at, and what was not.
+    `config` is that of the store of `broker` whose log has bodies. Without it, only bodies in the table are read.
+    `note` gets a line for what was read, and for what was not.
 
     Raises
     ------
@@ -256,7 +257,7 @@ def _records(table: TableLocation, statement: str, relations: Relations) -> list
 
 
 class _Bodies:
-    """The bodies of records: the table's, or those of the log of one broker."""
+    """The bodies of records, from the table or from the log of one broker."""
 
     def __init__(self, config: PipelineConfig | None, broker: str | None, note: Callable[[str], object]) -> None:
         self._log: MessageLookup | None = None
@@ -268,7 +269,7 @@ class _Bodies:
         self._unread: Counter[str] = Counter()
 
     def of(self, records: Iterable[_Record]) -> Iterator[tuple[_Record, bytes]]:
-        """Each record with its body; those without one are counted."""
+        """Yield each record with its body; count those without one."""
         for record in records:
             body = None if record.body is None else record.body.encode()
             if body is None:
@@ -302,7 +303,7 @@ class _Bodies:
 
 
 class _Traces:
-    """What traces say of messages."""
+    """Facts about messages from traces."""
 
     def __init__(self, copies: Sequence[_Copy]) -> None:
         self._by_id: dict[str, list[_Copy]] = {}
@@ -311,13 +312,13 @@ class _Traces:
             for text in {each.uniq_key, each.msg_id} - {None, ""}:
                 self._by_id.setdefault(str(text), []).append(each)
         self._told: list[tuple[_Record, MessageTrace]] = []
-        # Once each: a client's trace may be sent twice.
+        # A client may send a trace twice; it counts once.
         self._seen: set[MessageTrace] = set()
-        #: Those of the messages that are themselves messages of traces.
+        #: The messages that carry traces themselves, each with its record.
         self.own: dict[_Copy, _Record] = {}
 
     def add(self, record: _Record, body: bytes) -> None:
-        """Read a body; nothing of it counts that is not a trace of one of the messages."""
+        """Read a body; whatever in it is not a trace of one of the messages is ignored."""
         for trace in message_traces(body, self._by_id):
             itself = self._by_place.get((record.broker, record.offset))
             if itself is not None:
@@ -327,7 +328,7 @@ class _Traces:
                 self._told.append((record, trace))
 
     def facts(self) -> Iterator[_Fact]:
-        """What the traces say, and which of the messages are themselves messages of traces."""
+        """Yield a fact for each trace, and one for each message that carries traces itself."""
         for copy, record in self.own.items():
             yield _Fact(copy, None, IS_TRACE, _TRACE, None, None, None, record.offset)
         begun: dict[tuple[str | None, str], MessageTrace] = {
@@ -346,7 +347,7 @@ class _Traces:
         is_consumer = trace.kind in (SUB_BEFORE, SUB_AFTER)
         copy = self._copy_of(trace) if is_consumer else self._by_id[trace.msg_id][0]
         state, details = _state_of(trace)
-        # A client's clock is believed while it does not contradict the broker's.
+        # A client's clock is believed unless it contradicts the broker's.
         earliest, latest = copy.stored if is_consumer else 0, max(record.stored, copy.stored)
         times: tuple[int | None, int | None] = trace.time_ms, trace.time_ms
         if trace.time_ms is None or not earliest <= trace.time_ms <= latest:
@@ -359,7 +360,7 @@ class _Traces:
         return _Fact(copy, group, state, _TRACE, *times, detail, record.offset)
 
     def _copy_of(self, trace: MessageTrace) -> _Copy:
-        """The copy that a consumer got: the retry of its group with as many attempts, or the message itself."""
+        """Return the copy that a consumer got: its group's retry with as many attempts, or the message itself."""
         copies = self._by_id[trace.msg_id]
         if trace.retry_times:
             for each in copies:
@@ -369,7 +370,7 @@ class _Traces:
 
 
 def _state_of(trace: MessageTrace) -> tuple[str, list[str]]:
-    """The state that a trace tells of, and its details."""
+    """Return the state that a trace reports, and its details."""
     cost = [] if trace.cost_ms is None else [f"{trace.cost_ms} ms"]
     if trace.kind == SUB_BEFORE:
         return "given", [f"retry {trace.retry_times}"] if trace.retry_times else []
@@ -387,14 +388,14 @@ def _state_of(trace: MessageTrace) -> tuple[str, list[str]]:
 
 @dataclass
 class _Pop:
-    """One time that a message was handed out to a group: its checkpoint and its acknowledgement, if they were read."""
+    """One delivery of a message to a group: its checkpoint and its acknowledgements, as far as they were read."""
 
     checkpoint: tuple[_Record, PopRecord] | None = None
     acks: list[_Record] = field(default_factory=list)
     acked_with_checkpoint: bool = False
 
     def given(self, copy: _Copy, group: str, popped: int, state: str) -> _Fact:
-        """That it was handed out at `popped`; an acknowledgement alone says so, too."""
+        """Return the fact that the message was handed out at `popped`; an acknowledgement alone proves that, too."""
         if self.checkpoint is None:
             return _Fact(copy, group, state, _POP, popped, popped, None, min(each.offset for each in self.acks))
         record, found = self.checkpoint
@@ -402,10 +403,10 @@ class _Pop:
         return _Fact(copy, group, state, _POP, popped, popped, detail, record.offset)
 
     def acknowledged(self, copy: _Copy, group: str, popped: int) -> Iterator[_Fact]:
-        """That it was acknowledged, if it was."""
+        """Yield the fact that the message was acknowledged, if it was."""
         if self.acks:
             first = min(self.acks, key=lambda each: (each.stored, each.offset))
-            # As a timer message it is stored at once.
+            # The broker stores an acknowledgement that is a timer message at once.
             after = first.stored if first.topic == _WHEEL_TIMER else min(popped, first.stored)
             yield _Fact(copy, group, "acknowledged", _POP, after, first.stored, None, first.offset)
         elif self.acked_with_checkpoint and self.checkpoint is not None:
@@ -415,15 +416,15 @@ class _Pop:
 
 
 class _Handed:
-    """What POP records say of messages."""
+    """Facts about messages from POP records."""
 
     def __init__(self, copies: Sequence[_Copy]) -> None:
         self._copies = {(each.broker, each.topic, each.queue_id, each.queue_offset): each for each in copies}
-        # By message, group and the time when it was handed out.
+        # By message, group, and the time when the message was handed out.
         self._pops: dict[tuple[_Copy, str, int], _Pop] = {}
 
     def add(self, record: _Record, body: bytes) -> None:
-        """Read a body; a record that is stored again, when it is delivered, counts once."""
+        """Read a body. The broker stores a record again when it delivers it; both count once."""
         found = pop_record(record.tags, body)
         if found is None:
             return
@@ -439,7 +440,7 @@ class _Handed:
             pop.acked_with_checkpoint |= offset in found.acked
 
     def facts(self) -> Iterator[_Fact]:
-        """Each time that a message was handed out, postponed or acknowledged."""
+        """Yield a fact for each time that a message was handed out, postponed or acknowledged."""
         pops = sorted(self._pops.items(), key=lambda item: item[0])
         earlier, before = None, _Pop()
         for (copy, group, popped), pop in pops:
@@ -453,7 +454,7 @@ class _Handed:
 
 
 def _postpones(pop: _Pop, earlier: _Pop) -> bool:
-    """Whether `pop` only shows a message later that the consumer has: its checkpoint replaces that of `earlier`.
+    """Whether `pop` only postpones a message that the consumer has: its checkpoint replaces that of `earlier`.
 
     The broker then writes a checkpoint of this message alone, and acknowledges the earlier one right after it
     (``ChangeInvisibleTimeProcessor#appendCheckPointThenAckOrigin``).
@@ -494,5 +495,5 @@ def _microseconds(time: int | None) -> int | None:
 
 
 def _shown(text: str | None) -> str | None:
-    """A text that any client may have written, short and on one line."""
+    """A text that any client may have written: cut to `_TEXT_MAX` characters, printable, on one line."""
     return None if text is None else printable(text[:_TEXT_MAX])

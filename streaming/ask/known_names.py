@@ -1,6 +1,6 @@
-"""Which brokers, topics, queues and groups are known, so that a typo does not look like an empty answer.
+"""Find out which brokers, topics, queues and groups exist, so that a typo does not look like an empty answer.
 
-This is asked only when nothing was found: an answer with rows costs nothing more.
+This runs only when nothing was found: an answer with rows costs nothing more.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from reput.streaming.sql.duckdb_query import table_statements
 if TYPE_CHECKING:
     from reput.streaming.config.pipeline import PipelineConfig
 
-#: What a name may be the name of: the parameters of questions, and options of commands.
+#: The kinds of names, by the parameters of questions and the options of commands that take them.
 BROKER, TOPIC, GROUP, QUEUE = "broker", "topic", "group", "queue_id"
 _WORDS: Final = {BROKER: "broker", TOPIC: "topic", GROUP: "consumer group"}
-# So few names are all told.
+# An error lists all known names if there are at most this many.
 _TOLD_MAX: Final = 8
-# Queues that are listed one by one.
+# An error lists at most this many queues or topics.
 _LISTED_MAX: Final = 16
 
 
 @dataclass
 class KnownNames:
-    """Names by what they are names of, and where they were looked for.
+    """Names by kind, and the places where they were looked for.
 
     Attributes
     ----------
     names
-        Brokers, topics and groups.
+        Brokers, topics and groups, by kind.
     queues
-        The queues of a topic.
+        The queue ids of each topic.
     places
-        What was read, in words.
+        Descriptions of what was read, for messages.
     """
 
     names: dict[str, set[str]] = field(default_factory=lambda: {BROKER: set(), TOPIC: set(), GROUP: set()})
@@ -53,7 +53,7 @@ class KnownNames:
     places: list[str] = field(default_factory=list)
 
     def add_topic(self, topic: str, queue_id: int | None = None) -> None:
-        """Note a topic, its queue, and the group of which it is the retry or dead letter topic."""
+        """Add a topic, its queue, and the group if the topic is a retry or dead letter topic."""
         self.names[TOPIC].add(topic)
         if queue_id is not None:
             self.queues.setdefault(topic, set()).add(queue_id)
@@ -61,9 +61,9 @@ class KnownNames:
             self.names[GROUP].add(group)
 
     def check(self, given: Mapping[str, str | int | None], advice: str | None = None) -> None:
-        """Check the names of an answer that is empty, as `given` by `BROKER`, `TOPIC`, `GROUP`, `QUEUE`.
+        """Check the names, `given` by `BROKER`, `TOPIC`, `GROUP` and `QUEUE`, of a question whose answer is empty.
 
-        `advice` is what may help where no known name looks like the one that was given.
+        `advice` is for a name that resembles no known one.
 
         Raises
         ------
@@ -104,7 +104,7 @@ def known_names(
     at: int | datetime | None = None,
     output: Path | None = None,
 ) -> KnownNames:
-    """What a table, a broker's store, and the queues of an output name; what cannot be read names nothing.
+    """Collect the names in a table, in a broker's store, and in the queues of an output; skip what cannot be read.
 
     `at` is the table's version, or a time at which it was the newest.
     """
@@ -135,7 +135,7 @@ def _add_table(known: KnownNames, table: TableLocation, at: int | datetime | Non
 
 
 def add_consumption(known: KnownNames, table: TableLocation) -> None:
-    """Add the brokers, topics and groups of the ledger of consumption beside `table`; a missing one names nothing."""
+    """Add the brokers, topics and groups of the ledger of consumption beside `table`, if there is one."""
     with suppress(OutputError, OptionError), table_statements(consumption_table_path(table)) as statements:
         for broker, topic, group in statements.rows("SELECT DISTINCT broker, topic, consumer_group FROM messages"):
             known.names[BROKER].add(broker)
@@ -145,7 +145,7 @@ def add_consumption(known: KnownNames, table: TableLocation) -> None:
 
 
 def _add_store(known: KnownNames, config: PipelineConfig, output: Path | None) -> None:
-    """Add what each file and directory of a store names; a missing one names nothing."""
+    """Add the names in each file and directory of a store that exists."""
     for group, topic, queue_id, _ in _rows(
         partial(consumer_offsets, config.store, enable_lmq=config.broker.enable_lmq)
     ):
@@ -170,7 +170,7 @@ def _rows(read: Callable[[], Iterator[_Row]]) -> Iterator[_Row]:
 
 
 def check_offsets(offsets: pa.Table, given: Mapping[str, str | int | None]) -> None:
-    """Check that a group of an empty answer has offsets: without any, nothing says what it has consumed.
+    """Check that the group of an empty answer has offsets: without any, reput cannot know what it has consumed.
 
     Raises
     ------

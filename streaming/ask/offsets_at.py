@@ -1,4 +1,4 @@
-"""Where consumer groups were at a time, as the ledger of consumption tells, beside where they are now."""
+"""The offsets of consumer groups at a time, from the ledger of consumption, beside their present ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.sql.duckdb_query import duckdb_query
 from reput.streaming.sql.output import ListedResult
 
-#: The form of the file that a broker reads at its start.
+#: The file of offsets that a broker reads at its start.
 CONSUMER_OFFSETS: Final = "consumerOffset.json"
 _COLUMNS: Final = (
     "broker",
@@ -32,7 +32,7 @@ _COLUMNS: Final = (
     "messages",
 )
 _QUEUE: Final = "broker, consumer_group, topic, queue_id"
-# An offset counts when it was seen by then, and no more if the group may have been reset back by then.
+# An offset counts if it was seen by the time. Where the group may have been reset back by then, the lesser one counts.
 _STATEMENT: Final = """
 WITH reached AS (
   SELECT *, row_number() OVER (PARTITION BY {queue} ORDER BY seen_after DESC) AS from_last
@@ -54,7 +54,7 @@ ORDER BY reached.broker, reached.consumer_group, reached.topic, reached.queue_id
 
 
 class OffsetAt(NamedTuple):
-    """The offset of a group in a queue at a time, not ahead of what was seen by then; it was seen at `reached_by`."""
+    """The offset of a group in a queue at a time, never ahead of what was seen by then. It was seen at `reached_by`."""
 
     broker: str
     group: str
@@ -65,12 +65,12 @@ class OffsetAt(NamedTuple):
 
 
 def offsets_at(table: TableLocation, at_ms: int, broker: str | None) -> list[OffsetAt]:
-    """The offsets at `at_ms`, milliseconds since 1970, of the ledger beside the message table `table`.
+    """Return the offsets at `at_ms`, milliseconds since 1970, from the ledger beside the message table `table`.
 
     Raises
     ------
     OptionError
-        The broker is not in the ledger, or it was not watched by then.
+        The broker is not in the ledger, or was not watched yet.
     OutputError
         There is no ledger, or it cannot be read.
     """
@@ -100,7 +100,7 @@ def _meant(found: Sequence[str], known: Iterable[str]) -> str:
 
 
 def offsets_now(config: PipelineConfig) -> dict[tuple[str, str, int], int]:
-    """Where the groups of a store are now, by group, topic and queue; nothing if the store lost its file."""
+    """Return the present offsets in a store, by group, topic and queue; empty if the store lost the file."""
     if not any((config.store / "config" / name).exists() for name in (CONSUMER_OFFSETS, f"{CONSUMER_OFFSETS}.bak")):
         return {}
     rows = consumer_offsets(config.store, enable_lmq=config.broker.enable_lmq)
@@ -108,7 +108,7 @@ def offsets_now(config: PipelineConfig) -> dict[tuple[str, str, int], int]:
 
 
 def one_broker(offsets: Sequence[OffsetAt]) -> str:
-    """The broker of the offsets; raises OptionError if there are several, because a file is one broker's."""
+    """Return the broker of the offsets; raise OptionError if there are several, because a file is of one broker."""
     names = sorted({each.broker for each in offsets})
     if len(names) > 1:
         raise OptionError(f"the ledger has offsets of {', '.join(map(shown, names))}", advice="give --broker")
@@ -116,7 +116,7 @@ def one_broker(offsets: Sequence[OffsetAt]) -> str:
 
 
 def as_rows(offsets: Sequence[OffsetAt], now: dict[tuple[str, str, int], int] | None) -> ListedResult:
-    """A row for each offset, with the one of `now`, and how many messages are between them."""
+    """Return a row for each offset, with the present one and the number of messages between them."""
     return ListedResult(_COLUMNS, [*_rows(offsets, {} if now is None else now)])
 
 
@@ -131,7 +131,7 @@ def _rows(offsets: Sequence[OffsetAt], now: dict[tuple[str, str, int], int]) -> 
 
 
 def difference(offsets: Sequence[OffsetAt], now: dict[tuple[str, str, int], int]) -> str:
-    """In a few words, how the offsets differ from those of `now`."""
+    """Summarise, in a few words, how the offsets differ from those of `now`."""
     rows = [*_rows(offsets, now)]
     behind = sum(row[7] is not None and row[7] > 0 for row in rows)
     ahead = sum(row[7] is not None and row[7] < 0 for row in rows)

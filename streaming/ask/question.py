@@ -1,9 +1,9 @@
 """A named question: a file of SQL whose first comment says what it answers, what it takes, and what it cannot know.
 
 The comment's first paragraph is one line that says what the question answers. A line ``-- :NAME TYPE: meaning`` is a
-parameter, ``TYPE = DEFAULT`` one with a default, and ``TYPE, required`` one that must be given; ``:NAME`` stands for
-its value in the statement. ``-- Reads NAME, NAME.`` names the relations that it reads beside the table. All other
-lines are for readers of the file, or the help of the question.
+parameter, ``TYPE = DEFAULT`` one with a default, and ``TYPE, required`` one that must be given. In the statement,
+``:NAME`` is replaced by its value. ``-- Reads NAME, NAME.`` names the relations that it reads beside the table. All
+other lines are for readers of the file, or for the help of the question.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ _ENDING: Final = ".sql"
 _HEADER: Final = re.compile(r"(?:--.*\n)+")
 _PARAMETER: Final = re.compile(r":(\w+) (text|integer|time)(, required)?(?: = (\S+))?: (.+)")
 _READS: Final = re.compile(r"Reads (.+)\.")
-# What a marker may not be taken from: comments and texts.
+# Comments and string literals come first, so that no marker is found in them.
 _MARKER: Final = re.compile(r"(--[^\n]*|'[^']*')|(?<!:):([a-z_]+)\b")
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """What a question takes.
+    """A parameter of a question.
 
     Attributes
     ----------
     kind
         ``text``, ``integer`` or ``time``.
     default
-        The default as it would be given; None for none.
+        The default as a user would give it; None if there is none.
     is_required
-        Whether it must be given. If it need not and has no default, its value is NULL without.
+        Whether it must be given. Without a value and a default, an optional parameter is NULL.
     """
 
     name: str
@@ -46,14 +46,14 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Question:
-    """One question.
+    """A named question.
 
     Attributes
     ----------
     summary
         What it answers, in one line.
     notes
-        What else its comment says, a paragraph each.
+        The other paragraphs of its comment.
     reads
         The relations that it reads beside the table.
     text
@@ -69,12 +69,13 @@ class Question:
 
     @classmethod
     def parse(cls, name: str, text: str) -> Question:
-        """The question that a file holds.
+        """Return the question in the file `text`.
 
         Raises
         ------
         ValueError
-            Its comment is none of a question, or the statement has a marker that is no parameter.
+            The comment does not have the form of a question's, or the parameters described are not the markers in the
+            statement.
         """
         header = _HEADER.match(text)
         paragraphs = _paragraphs(header.group() if header else "")
@@ -92,22 +93,22 @@ class Question:
                 notes.append(paragraph.replace("\n", " "))
         question = cls(name, paragraphs[0].rstrip("."), tuple(parameters), tuple(reads), tuple(notes), text)
         known = {each.name for each in parameters}
-        # What chooses the messages of a relation need not be in the statement.
+        # A parameter that chooses the rows of a relation need not be in the statement.
         if not question.markers() <= known or (question.markers() < known and not reads):
             raise ValueError(f"{name}: described are {sorted(known)}, the statement has {sorted(question.markers())}")
         return question
 
     @property
     def title(self) -> str:
-        """What it answers in a few words, as a list of questions has it: the summary up to its colon."""
+        """The summary up to its colon, for a list of questions."""
         return self.summary.partition(":")[0]
 
     def markers(self) -> set[str]:
-        """The names of the parameters that stand in the statement."""
+        """Return the names of the parameters in the statement."""
         return {marker for _, marker in _MARKER.findall(self.text) if marker}
 
     def with_values(self, literals: Mapping[str, str]) -> str:
-        """The file with each parameter's literal in its place; what stands in comments and texts is left alone."""
+        """Return the file with a literal in place of each parameter; comments and string literals stay as they are."""
         return _MARKER.sub(lambda found: found.group(1) or literals[found.group(2)], self.text)
 
 
@@ -117,7 +118,7 @@ def _paragraphs(header: str) -> list[str]:
 
 
 def _lines(paragraph: str) -> list[str]:
-    """The lines of a paragraph, each with those that go on with it, which begin with blanks."""
+    """Split a paragraph into lines; a line that begins with blanks continues the one before it."""
     return re.sub(r"\n\s+", " ", paragraph).split("\n")
 
 
@@ -131,7 +132,7 @@ def _parameter(question: str, line: str) -> Parameter:
 
 @cache
 def questions() -> Mapping[str, Question]:
-    """All questions that come with reput, by name, in alphabetical order."""
+    """Return all questions that come with reput, by name, in alphabetical order."""
     directory = files("reput.streaming.ask") / "questions"
     texts = {
         file.name.removesuffix(_ENDING): file.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The relations that a question may read beside the table, of its store or of the tables beside it."""
+"""The relations that a question may read beside the table, from a store or from the tables beside it."""
 
 from __future__ import annotations
 
@@ -50,17 +50,18 @@ def relations_of(
     values: Mapping[str, Any] = NO_VALUES,
     at: int | datetime | None = None,
 ) -> Relations:
-    """The relations that `question` reads; `config` is that of a broker's store, None without one.
+    """Return the relations that `question` reads; `config` is that of a broker's store, None without one.
 
-    `note` gets what is missing and counts as empty. Of the ledger of consumption, rows that do not matter for
-    the `values` of the question are left out. `at` is the version of the table, or a time; it matters for `copies`.
+    `note` gets a line for each table that is missing and counts as empty. Rows of the ledger of consumption that do not
+    matter for the `values` of the question are left out. `at` is the version of the table, or a time; only `copies`
+    uses it.
 
     Raises
     ------
     OptionError
-        There is no store, and the question needs one.
+        The question needs a store, and there is none.
     StoreError, OutputError
-        What is to be read cannot be read.
+        A relation cannot be read.
     """
     found: dict[str, pa.Table] = {}
     for name in question.reads:
@@ -101,10 +102,10 @@ def _quarantine(path: TableLocation, note: Callable[[str], object]) -> pa.Table:
         return pa.Table.from_batches(batches, schema)
 
 
-# A ledger has a hundred million rows a month; these are few.
+# A ledger has a hundred million rows a month, few of them with these moves.
 _RARE_MOVES: Final = f"move IN ('{FIRST_SEEN}', '{RESET_BACK}', '{GONE}')"
 _MOVES: Final = f"SELECT {', '.join(CONSUMPTION_SCHEMA.names)} FROM messages WHERE "  # noqa: S608  names of columns
-# With messages in more queues, all moves of their topics are looked through.
+# With messages in more queues than this, all moves of their topics are read.
 _QUEUES_MAX: Final = 50
 
 
@@ -135,10 +136,10 @@ def _consumption(
 
 
 def _passages(ledger: TableStatements, select: str, copies: pa.Table) -> pa.Table:
-    """The moves by which groups passed the messages `copies`, or went back over them, and each one's move before that.
+    """Return the moves by which groups passed the messages `copies`, or went back over them, and the move before each.
 
-    Also the moves that are not progress, of which each group has one at least. `select` is a query of the ledger with
-    a condition.
+    The result also has the moves that are not progress; each group has at least one. `select` is a query of the ledger
+    with a condition.
     """
     topics = f"topic IN ({', '.join(map(text_literal, sorted({*copies['topic'].to_pylist(), ''})))})"
     offsets: dict[str, list[int]] = defaultdict(list)
@@ -159,7 +160,7 @@ def _passages(ledger: TableStatements, select: str, copies: pa.Table) -> pa.Tabl
 
 
 def _seen_until(table: TableLocation) -> dict[str, datetime]:
-    """Until when the groups of each broker were watched, by the last move of the ledger; nothing without one."""
+    """Return until when each broker's groups were watched, by the last move in the ledger; empty without a ledger."""
     latest: dict[str, datetime] = {}
     with suppress(OutputError):
         for file in read_snapshot(consumption_table_path(table)).files():
@@ -171,7 +172,7 @@ def _seen_until(table: TableLocation) -> dict[str, datetime]:
 
 
 def first_seen(table: TableLocation, group: str | None) -> datetime | None:
-    """When the ledger beside a table saw an offset first, of a group or of any; None if it has none."""
+    """Return when the ledger beside a table first saw an offset, of `group` or of any; None if it saw none."""
     with suppress(OutputError), table_statements(consumption_table_path(table)) as ledger:
         where = "" if group is None else f" WHERE consumer_group = {text_literal(group)}"
         ((found,),) = ledger.rows(f"SELECT epoch_ms(min(seen_after)) FROM messages{where}")  # noqa: S608  a literal
@@ -180,7 +181,7 @@ def first_seen(table: TableLocation, group: str | None) -> datetime | None:
 
 
 def broker_of(table: TableLocation, config: PipelineConfig) -> str:
-    """The broker of the table to which a store belongs: the one of its settings, or the table's only one.
+    """Return the broker in the table to which a store belongs: the one in its settings, or the table's only one.
 
     Raises
     ------

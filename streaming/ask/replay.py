@@ -1,4 +1,4 @@
-"""What to consume or to send again: the messages that a question found, as ranges of queue offsets and with bodies."""
+"""Messages that a question found: as ranges of queue offsets to consume again, or with bodies to send again."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ Rows = Sequence[Sequence[Any]]
 
 
 def replay_plan(names: Sequence[str], rows: Rows) -> ListedResult:
-    """The rows, which are messages, as ranges of consecutive queue offsets, each queue's in ascending order.
+    """Return the messages in `rows` as ranges of consecutive queue offsets, ascending within each queue.
 
-    Both offsets of a range belong to it. ``first_stored_ms`` is the least store time of its messages, in milliseconds,
+    Both offsets of a range are inclusive. ``first_stored_ms`` is the least store time of its messages, in milliseconds,
     as ``mqadmin resetOffsetByTime -s`` takes it; NULL where the rows have none.
 
     Raises
     ------
     OptionError
-        The rows are no messages: a column is missing that says where they are.
+        The rows are not messages: a column of their places is missing.
     """
     places = sorted(_places(names, rows), key=itemgetter(0, 1, 2, 3))
     ranges: list[list[Any]] = []
@@ -65,15 +65,15 @@ def _check(names: Sequence[str], wanted: Sequence[str], option: str) -> None:
 
 
 def write_messages(path: Path, table: TableLocation, names: Sequence[str], rows: Rows, config: PipelineConfig) -> str:
-    """Write the messages that `rows` of `table` name, from the log of `config`, to the file `path`; say how many.
+    """Write the messages that `rows` of `table` name, from the log of `config`, to `path`; return how many, in words.
 
-    A line each, in the order of the rows: the JSON of ``reput query --format json``, with ``body_base64``, the body as
-    the producer gave it. A message that two rows name is written once.
+    The file has a line for each message, in the order of the rows: the JSON of ``reput query --format json`` with
+    ``body_base64``, the body as the producer gave it. A message in two rows is written once.
 
     Raises
     ------
     OptionError
-        A column is missing that says where the messages are.
+        A column of the places of messages is missing.
     OutputError
         The file cannot be written.
     DataLossError

@@ -1,6 +1,6 @@
-"""What a broker keeps, as relations that a question may read beside the table: its configuration, and its files.
+"""Relations that a question may read beside the table, from a broker's store: its configuration and its files.
 
-Each is small and in memory. Nothing is written, and no name in a file leads anywhere: they are values of columns.
+Each is small and in memory. Nothing is written. Names in files become values of columns; no path is made of them.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
     from reput.streaming.config.pipeline import PipelineConfig
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What a broker keeps of topics and consumers in its store's ``config/``, as rows.
+# Topics and consumers in the store's ``config/``, as rows.
 
 _CONFIG: Final = "config"
 
 
 def consumer_offsets(store: Path, *, enable_lmq: bool = False) -> Iterator[tuple[str, str, int, int]]:
-    """Group, topic, queue and offset: where each group goes on in each queue.
+    """Yield group, topic, queue and offset: the next offset of each group in each queue.
 
     They are in ``consumerOffset.json``, and with `enable_lmq` in ``lmqConsumerOffset.json``, as in
-    ``BrokerController``. A store that has the second file alone is read by it in any case. Names other than
-    ``TOPIC@GROUP`` are no group's, as in ``ConsumerOffsetManager``.
+    ``BrokerController``. If a store has only the second file, that one is read in any case. Names other than
+    ``TOPIC@GROUP`` are ignored, as in ``ConsumerOffsetManager``.
 
     Raises
     ------
     StoreError
-        The file is missing, or is none that a broker wrote.
+        The file is missing, or a broker did not write it.
     """
     plain, of_lmq = (store / _CONFIG / name for name in ("consumerOffset.json", "lmqConsumerOffset.json"))
     if not (enable_lmq or _is_there(plain)):
@@ -56,7 +56,7 @@ def consumer_offsets(store: Path, *, enable_lmq: bool = False) -> Iterator[tuple
             raise _foreign(path, f"{name!r} has no offsets")
         for queue_id, offset in offsets.items():
             yield *consumer, _number(path, queue_id), _number(path, offset)
-    # A light queue is one, of number 0.
+    # A light topic has one queue, of number 0.
     for name, offset in _table(path, "lmqOffsetTable").items() if enable_lmq else ():
         if (consumer := consumer_of(name)) is not None:
             yield *consumer, 0, _number(path, offset)
@@ -67,7 +67,7 @@ def _is_there(path: Path) -> bool:
 
 
 def topic_configs(store: Path) -> Iterator[tuple[str, int, int, int]]:
-    """Topic, read and write queues and permission of ``topics.json``; errors as in `consumer_offsets`."""
+    """Yield topic, read and write queues and permission from ``topics.json``; errors as in `consumer_offsets`."""
     path = store / _CONFIG / "topics.json"
     for topic, config in _table(path, "topicConfigTable").items():
         if not isinstance(config, dict):
@@ -78,13 +78,13 @@ def topic_configs(store: Path) -> Iterator[tuple[str, int, int, int]]:
 
 
 def subscription_groups(store: Path) -> Iterator[tuple[str]]:
-    """The consumer groups of ``subscriptionGroup.json``; errors as in `consumer_offsets`."""
+    """Yield the consumer groups in ``subscriptionGroup.json``; errors as in `consumer_offsets`."""
     for group in _table(store / _CONFIG / "subscriptionGroup.json", "subscriptionGroupTable"):
         yield (text_of(group),)
 
 
 def _table(path: Path, name: str) -> dict[str, Any]:
-    """What a broker would load of the table `name` (``load_config_file``)."""
+    """Return the table `name` as a broker would load it (``load_config_file``)."""
 
     def decode(value: Any) -> dict[str, Any]:
         found = value[name]
@@ -110,11 +110,11 @@ def _foreign(path: Path, what: str) -> StoreError:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What a broker's store is made of, as rows: segments of the log, queues on disk, and the ends of transactions.
+# Segments of the log, queues on disk, and the ends of transactions, as rows.
 
 
 def log_segments(config: PipelineConfig) -> Iterator[tuple[int, int, datetime]]:
-    """First byte, size in bytes and time of change, in whole milliseconds, of each segment of the log.
+    """Yield first byte, size in bytes and time of change, in whole milliseconds, of each segment of the log.
 
     Raises
     ------
@@ -132,9 +132,9 @@ def log_segments(config: PipelineConfig) -> Iterator[tuple[int, int, datetime]]:
 
 
 def consume_queues(store: Path) -> Iterator[tuple[str, int, int, int]]:
-    """Topic, queue, number of files and their bytes of each queue on disk, BatchConsumeQueues among them.
+    """Yield topic, queue, number of files and their bytes of each queue on disk, BatchConsumeQueues included.
 
-    Queues that are in RocksDB alone have no files.
+    Queues that are only in RocksDB have no files.
 
     Raises
     ------
@@ -160,7 +160,7 @@ def consume_queues(store: Path) -> Iterator[tuple[str, int, int, int]]:
 
 
 def _entries(path: Path) -> list[Path]:
-    """What is in a directory; nothing if it is not there."""
+    """Return the sorted entries of a directory; none if it does not exist."""
     try:
         return sorted(path.iterdir())
     except FileNotFoundError:
@@ -183,16 +183,16 @@ def _sizes(queue: Path) -> list[int]:
 
 
 def half_ops(config: PipelineConfig) -> Iterator[tuple[int, int]]:
-    """Queue and queue offset of each half message that was ended, by a commit or a rollback, as the log tells.
+    """Yield queue and queue offset of each half message that was committed or rolled back, according to the log.
 
-    A message of the op topic names one (4.9.3) or several (5.x). What is expired or damaged of them is left out.
+    A message of the op topic names one half message (4.9.3) or several (5.x). Expired and damaged ones are left out.
 
     Raises
     ------
     StoreError, SinkError
         The log or the queue of the op topic cannot be read.
     """
-    # What loads numba is imported here and below, because that takes longer than most questions.
+    # These imports load numba, which takes longer than most questions.
     from reput.streaming.query.store_lookup import messages_of, plain_body  # noqa: PLC0415
 
     messages = messages_of(config)
@@ -205,7 +205,7 @@ def half_ops(config: PipelineConfig) -> Iterator[tuple[int, int]]:
 
 
 def _op_entries(config: PipelineConfig, min_offset: int) -> Iterator[tuple[int, int]]:
-    """Queue and physical offset of each message of the op topic that the log, which begins at `min_offset`, has."""
+    """Yield queue and physical offset of each message of the op topic in the log, which begins at `min_offset`."""
     from reput.sinks.queue.lookup import ConsumeQueueLookup  # noqa: PLC0415
     from reput.sinks.queue.rocksdb_queue import RocksDBQueues  # noqa: PLC0415
 
@@ -234,11 +234,11 @@ class StoreRelation:
     Attributes
     ----------
     meaning
-        What a row of it is.
+        What a row is.
     columns
         Type and meaning of each column, by name.
     is_configuration
-        Whether it is read from ``config/``, which a backup has, too.
+        Whether it is read from ``config/``, which a backup also has.
     """
 
     meaning: str
@@ -248,11 +248,11 @@ class StoreRelation:
 
     @property
     def schema(self) -> pa.Schema:
-        """Its columns as Arrow has them."""
+        """Its columns as an Arrow schema."""
         return pa.schema([(name, kind) for name, (kind, _) in self.columns.items()])
 
     def load(self, config: PipelineConfig) -> pa.Table:
-        """Its rows; raises what `rows` raises."""
+        """Return its rows; raises what `rows` raises."""
         named = [dict(zip(self.columns, row, strict=True)) for row in self.rows(config)]
         return pa.Table.from_pylist(named, self.schema)
 

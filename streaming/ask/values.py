@@ -1,6 +1,6 @@
-"""The values of a question's parameters: read from what is given, and written into the statement as literals.
+"""The values of a question's parameters: parsed from texts, and written into the statement as literals.
 
-A literal of a text ends where it is meant to, whatever is in the text: a quote, a backslash, a line end.
+A literal of a text stays one literal whatever the text contains: quotes, backslashes, line ends.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _INTEGER: Final = re.compile(r"-?[0-9]{1,18}")
 # Both engines have these names.
 _TYPES: Final = {"text": "STRING", "integer": "BIGINT", "time": "TIMESTAMP"}
-# What a text of Spark's cannot have as it is; a backslash begins an escape there.
+# Characters that must be escaped in Spark's literals, where a backslash begins an escape.
 _SPARK_ESCAPED: Final = re.compile(r"['\\\x00-\x1f\x7f]")
 
 
 def values_of(question: Question, given: Mapping[str, str | None], clock: Callable[[], datetime]) -> dict[str, Value]:
-    """The value of each parameter of `question`; None is not given, or NULL.
+    """Return the value of each parameter of `question`; None if it is not given, or NULL.
 
-    `clock` gives the present time, with its zone.
+    `clock` returns the present time, with its zone.
 
     Raises
     ------
     OptionError
-        A text is no value of its parameter's type, a parameter that is required is not given, or ``until`` is before
+        A text is not a value of its parameter's type, a required parameter is not given, or ``until`` is before
         ``since``.
     """
     now = clock()
@@ -61,7 +61,7 @@ def values_of(question: Question, given: Mapping[str, str | None], clock: Callab
 
 
 def flag(parameter: Parameter) -> str:
-    """The option of the command line that gives a parameter."""
+    """Return the command-line option of a parameter."""
     return f"--{parameter.name.replace('_', '-')}"
 
 
@@ -78,7 +78,7 @@ def _value(parameter: Parameter, text: str, now: datetime) -> Value:
 
 
 def _time(name: str, text: str, now: datetime) -> datetime:
-    """A moment: as ``parse_time`` reads it, ``now``, or a duration before that, such as ``2h``."""
+    """Parse a moment: a time as in ``parse_time``, ``now``, or a duration before now, such as ``2h``."""
     ago = _AGO.fullmatch(text)
     try:
         if text == _NOW:
@@ -101,7 +101,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def literal(kind: str, value: Value, *, for_spark: bool) -> str:
-    """A value of a type as a literal of one of the engines."""
+    """Return `value` of type `kind` as a literal of Spark or DuckDB."""
     if value is None:
         return f"CAST(NULL AS {_TYPES[kind]})"
     if isinstance(value, datetime):
@@ -117,14 +117,14 @@ def _escape(found: re.Match[str]) -> str:
 
 
 def statement_of(question: Question, values: Mapping[str, Value], *, for_spark: bool) -> str:
-    """The question's file with its values as literals, for one of the engines."""
+    """Return the question's file with its values as literals, for Spark or DuckDB."""
     kinds = {parameter.name: parameter.kind for parameter in question.parameters}
     literals = {name: literal(kinds[name], value, for_spark=for_spark) for name, value in values.items()}
     return question.with_values(literals)
 
 
 def with_relations(statement: str, relations: Relations, *, for_spark: bool) -> str:
-    """A question's statement with the relations that it reads written into it, as queries of its WITH."""
+    """Return a question's statement with the relations that it reads written into it, as queries of its WITH."""
     if not relations:
         return statement
     queries = ", ".join(_query_of(name, rows, for_spark=for_spark) for name, rows in relations.items())

@@ -1,7 +1,8 @@
 """A backup in place of a store: a command reads it as it was at a restore point, without restoring it.
 
-Its log is read in place (``sinks/backup/backup_log.py``). Its configuration is small and is written into a scratch
-directory, which stands for the store. It has no queues and no index: a look-up that needs them has them made there.
+The log is read in place (``sinks/backup/backup_log.py``). The configuration is small and is written into a scratch
+directory, which takes the place of the store. A backup has no queues and no index; a look-up that needs them makes them
+there.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from reput.streaming.rebuild.rebuild import rebuild
 def open_backup(
     path: Path, given: Sequence[str], broker_conf: Path | None, load: Callable[[Path, Sequence[str]], PipelineConfig]
 ) -> PipelineConfig:
-    """The configuration with which the backup, or the restore point, at `path` is read as a store.
+    """Return the configuration that reads the backup, or the restore point, at `path` as a store.
 
     Parameters
     ----------
@@ -56,16 +57,16 @@ def open_backup(
 
 
 def made_from_log(config: PipelineConfig, needed: str | None, note: Callable[[str], object]) -> Path | None:
-    """A scratch directory with what a look-up in a backup needs beside the log; None where it needs nothing.
+    """Make what a look-up in a backup needs beside the log in a scratch directory; None if it needs nothing.
 
-    Damaged records are left out, as a look-up leaves them out. The errors are those of ``rebuild``.
+    Damaged records are left out, as in any look-up. The errors are those of ``rebuild``.
 
     Parameters
     ----------
     needed
         ``consumequeue``, ``index`` or None, as in ``RebuildRequest.only``.
     note
-        Gets a line: it takes a while.
+        Gets one line, because this may take a while.
     """
     if needed is None or (needed == "index" and not config.index.message_index_enable):
         return None

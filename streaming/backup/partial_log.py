@@ -1,8 +1,8 @@
 """A part of a restored log: the messages of some topics, or those that were stored since a moment.
 
-The records keep their queue offsets and get physical offsets of their own, as those that `reput convert` moves. All
-messages of a topic are taken or, with a moment, all later ones: the broker finds no gap in a queue. That is why topics
-in which messages of several topics wait, such as that of delayed messages, are whole or not there.
+The records keep their queue offsets and get physical offsets of their own, as in `reput convert`. All messages of a
+topic are taken or, with a moment, all later ones, so that a broker finds no gap in a queue. That is why a topic in
+which messages of several topics wait, such as that of delayed messages, is taken whole or not at all.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from reput.streaming.convert.moved_records import MovedRecords, copy_records
 
 @dataclass(frozen=True)
 class MessageChoice:
-    """Which messages: those of `topics`, all where none is named, stored at `since_ms` (ms since 1970) or later."""
+    """The messages of `topics` (of all topics if empty) that were stored at `since_ms` (ms since 1970) or later."""
 
     topics: tuple[str, ...] = ()
     since_ms: int | None = None
@@ -34,13 +34,13 @@ class MessageChoice:
         return bool(self.topics) or self.since_ms is not None
 
     def words(self) -> str:
-        """The part in a few words, to go on after "messages"."""
+        """Return words that follow "messages" in a sentence."""
         of = f" of {', '.join(map(printable, self.topics))}" if self.topics else ""
         return of + (f" stored since {time_text(self.since_ms)}" if self.since_ms is not None else "")
 
 
 class _Chosen:
-    """Chooses records of windows; `seen` are the topics of all that it was asked about."""
+    """Chooses the records of a window; `seen` has the topics of all windows so far."""
 
     def __init__(self, part: MessageChoice) -> None:
         self._topics = frozenset(topic.encode() for topic in part.topics)
@@ -59,7 +59,7 @@ class _Chosen:
 
 
 def write_part(whole: DurableFiles, queue: MappedFileQueue, end: int, part: MessageChoice, files: DurableFiles) -> int:
-    """Write the part of the log `queue`, which is below `whole` and ends at `end`, below `files`; returns its end.
+    """Write a part of the log `queue`, which is below `whole` and ends at `end`, below `files`; return its end.
 
     Damaged records are left out.
 
@@ -68,7 +68,7 @@ def write_part(whole: DurableFiles, queue: MappedFileQueue, end: int, part: Mess
     UnknownNameError
         The log has no message of a topic.
     OptionError
-        None is late enough.
+        No message is late enough.
     """
     chosen, moved = _Chosen(part), MovedRecords(whole, queue)
     writer = CommitLogWriter(files, queue.min_offset, queue.mapped_file_size)

@@ -31,12 +31,12 @@ CONFIG: Final = "config"
 TOPICS: Final = "topics.json"
 _RDB: Final = "rdb"
 _ROCKSDB_TOPICS: Final = "topics"
-# table prefix, table id, record prefix: what precedes the length of a topic and the topic
+# table prefix, table id, record prefix; then come the length of a topic and the topic
 _KEY_OF_TOPIC: Final = b"\x01\x00\x03\x02"
 _TABLE_OF_TOPICS: Final = _KEY_OF_TOPIC[:3]
 _LENGTH_BYTES: Final = 2
 _LOG_SUFFIX, _INFO_LOG = ".log", "LOG"
-# A topic and its version are written at once; what was read of them before may have ended between.
+# A topic and its version are written together; an earlier read may have ended between them, so go back this far.
 _WRITTEN_AT_ONCE: Final = 4096
 _JSON: Final = b"\x01"
 _QUEUE_TYPE: Final = "queue.type"
@@ -51,7 +51,7 @@ _STATE_IT: Final = (
 
 @dataclass(frozen=True)
 class Topics:
-    """Topics as UTF-8: all that are known, and those with a BatchConsumeQueue; `path` is where they are from."""
+    """Topics as UTF-8: all known ones, and those with a BatchConsumeQueue; `path` is where they were read."""
 
     path: Path
     known: frozenset[bytes] = frozenset()
@@ -64,8 +64,8 @@ def read_topics(settings: Settings, store: Path) -> Topics:
     Raises
     ------
     OptionError
-        There are no topics, or several accounts of them that differ, and the settings do not say which one the broker
-        reads.
+        The topics are where the broker does not look, by the settings; or they are in several places that differ, and
+        the settings do not say which of them the broker reads.
     StoreError
         They cannot be read, or there is a BatchConsumeQueue of a topic that is not among them.
     """
@@ -131,7 +131,7 @@ def _of_rocksdb_v1(directory: Path) -> Topics:
 
 
 def _of_rocksdb_v2(directory: Path) -> Topics:
-    # A broker passes over what is not JSON.
+    # A broker skips values that are not JSON.
     found = (
         (key[len(_KEY_OF_TOPIC) + _LENGTH_BYTES :], value[len(_JSON) :])
         for key, value in read_rocksdb(directory, _KEY_OF_TOPIC).items()
@@ -164,7 +164,7 @@ def _topics(path: Path, table: Iterable[tuple[str, Any]]) -> Topics:
 
 
 def _queue_type(path: Path, topic: str, config: Any) -> str:
-    """``QueueTypeUtils#getCQType``; a broker ends with an error where it meets another type."""
+    """Return the type of a topic's queues (``QueueTypeUtils#getCQType``); a broker ends with an error at any other."""
     attributes = config.get("attributes")
     if attributes is not None and not isinstance(attributes, Mapping):
         raise TypeError(f"the attributes of {shown(topic)} are not an object")
@@ -179,25 +179,25 @@ def _queue_type(path: Path, topic: str, config: Any) -> str:
 
 
 class TopicsWatch:
-    """Tells when the topics of a store may have changed, cheaply enough to be asked before each micro-batch.
+    """Detects when the topics of a store may have changed, cheaply enough to run before each micro-batch.
 
-    A broker stores a topic before it takes a message of it. So a caller that knows where the log ends, and asks then,
-    knows the kinds of the queues of all records up to there.
+    A broker stores a topic before it takes a message of it. A caller that finds the log's end and then asks knows the
+    kinds of the queues of all records before that end.
     """
 
     def __init__(self, store: Path) -> None:
         self._config = store / CONFIG
         self._seen: object = None
-        # How much was read of each write-ahead log of config/rdb.
+        # The bytes read of each write-ahead log of config/rdb.
         self._logs: dict[str, int] = {}
 
     def has_changed(self) -> bool:
-        """Whether anything may have changed since the last call; true for the first.
+        """Whether the topics may have changed since the last call; true for the first call.
 
         Raises
         ------
         StoreError
-            The files cannot be looked at.
+            The files cannot be examined.
         """
         try:
             json_path = self._config / TOPICS
@@ -212,10 +212,10 @@ class TopicsWatch:
         return changed
 
     def _has_topics(self, rdb: list[Path]) -> bool:
-        """Whether the write-ahead logs of ``config/rdb`` got a topic.
+        """Whether the write-ahead logs of ``config/rdb`` got a topic since the last call.
 
-        Consumers' offsets are written there all the time. A topic comes with the version of the table of topics, and of
-        the two keys a boundary of RocksDB's blocks can cut only one.
+        Consumers' offsets are written there all the time. A topic comes with the version of the table of topics; a
+        boundary of RocksDB's blocks can cut only one of the two keys.
         """
         logs, found = {}, False
         for file in rdb:
@@ -231,7 +231,7 @@ class TopicsWatch:
 
 
 def _listed(directory: Path) -> list[Path]:
-    """The database's files by name; none without the directory."""
+    """Return the database's files by name; none without the directory."""
     try:
         return sorted(file for file in directory.iterdir() if file.name.partition(".")[0] != _INFO_LOG)
     except (FileNotFoundError, NotADirectoryError):
@@ -246,19 +246,19 @@ def _stamp(file: Path) -> object:
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-#: The settings by which a broker keeps no index files.
+#: The settings that switch index files off.
 NO_INDEX_FILES = "messageIndexEnable=false, or indexFileWriteEnable=false from 5.4.0 on"
 
 
 class Sign(NamedTuple):
-    """What a broker leaves in its store, whatever is in it, so that it shows the version.
+    """A file or directory that a broker leaves in any store and that shows the version.
 
     Attributes
     ----------
     name
         Its name in the store.
     shows
-        The version that is assumed where it is there, and no later one's.
+        The version that is assumed if it exists and no sign of a later version does.
     made_since
         The first version that leaves it.
     is_directory
@@ -271,19 +271,19 @@ class Sign(NamedTuple):
     is_directory: bool
 
     def leave(self, files: DurableFiles) -> None:
-        """Leave it in a store that is made."""
+        """Create it in a new store."""
         if self.is_directory:
             files.make_directory(self.name)
         else:
             files.create(self.name, size=0)
 
 
-#: How a store shows its version if that is not stated, that of the latest first.
+#: The signs by which a store shows its version if no option states it, the latest version first.
 SIGNS: Final = (
     Sign(MORE_IN_ROCKSDB, V5, releases.KEEPS_MORE_IN_ROCKSDB.since, is_directory=True),
     Sign("abort.bak", (5, 3, 3), releases.WRITES_INTO_ABORT.since, is_directory=False),
 )
-# What releases make of a record in different ways.
+# The differences between releases in the entries and keys of a record.
 _CHANGES = (
     releases.FLUSHES_INDEX_AT_STOP,
     releases.RETRIES_STAY_ALONE,
@@ -297,7 +297,7 @@ _CONSUMER_FILTER = "consumerFilter.json"
 
 
 def broker_version(text: str, store: Path) -> Version:
-    """The version that the option `text` states, or that the store shows."""
+    """Return the version that the option `text` states, or that the store shows."""
     stated = version_of(text)
     if stated is not None:
         return stated
@@ -305,17 +305,17 @@ def broker_version(text: str, store: Path) -> Version:
 
 
 def release_of(version: Version) -> int:
-    """A number that is the same for all versions that treat every record alike, and higher for later ones."""
+    """Return a number that is equal for all versions that treat every record alike, and higher for later ones."""
     return sum(change.holds(version) for change in _CHANGES)
 
 
 def logic_needs(settings: Settings, store: Path) -> LogicNeeds:
-    """What the broker that wrote `store` makes of each record.
+    """Return which entries and keys the broker that wrote `store` makes of each record.
 
     Raises
     ------
     OptionError, StoreError
-        A file of the store's ``config/`` that matters here cannot be read.
+        A file of the store's ``config/`` that is needed cannot be read.
     """
     broker = settings.broker
     version = broker_version(broker.version, store)
@@ -339,10 +339,10 @@ def logic_needs(settings: Settings, store: Path) -> LogicNeeds:
 
 
 def rocksdb_needs(settings: Settings, store: Path) -> LogicNeeds:
-    """What the broker of `store` makes of each record for queues in RocksDB; the entries get their store times."""
+    """Return the same for queues in RocksDB; the entries get their store times."""
     light = MultiDispatch(enable_lmq=True, version=releases.LAST, in_rocksdb=True)
     version = broker_version(settings.broker.version, store)
-    # A store that does not show its release is of a later one than those without RocksDB.
+    # Queues in RocksDB prove a later release, even if the store does not show which.
     keeps_rocksdb, keeps_light = releases.KEEPS_QUEUES_IN_ROCKSDB, releases.KEEPS_LIGHT_QUEUES_IN_ROCKSDB
     lacks_light = keeps_rocksdb.holds(version) and not keeps_light.holds(version)
     has_light = settings.broker.enable_lmq and not lacks_light
@@ -355,12 +355,12 @@ def queues_in_both(settings: Settings, version: Version) -> bool:
 
 
 def light_queues_in_rocksdb(settings: Settings, version: Version) -> bool:
-    """Whether a broker writes no file for further queues of a message (``MultiDispatchUtils``): RocksDB has them."""
+    """Whether RocksDB alone has the further queues of a message, and no file does (``MultiDispatchUtils``)."""
     return queues_in_both(settings, version) and settings.broker.combine_cq_use_rocksdb_for_lmq
 
 
 def unseen_queues(settings: Settings, store: Path) -> str:
-    """Which queues of a store reput cannot see, and why, in a sentence; nothing where all are files."""
+    """Return, in a sentence, which queues of a store reput cannot see, and why; empty if all are files."""
     version = broker_version(settings.broker.version, store)
     if light_queues_in_rocksdb(settings, version):
         return (
@@ -378,7 +378,7 @@ def unseen_queues(settings: Settings, store: Path) -> str:
 
 
 def count_of_empty_index(settings: Settings, store: Path) -> int:
-    """The count in an index file's header without keys, after a clean stop of the broker."""
+    """Return the count in the header of an index file without keys, after a clean stop of the broker."""
     return int(releases.FLUSHES_INDEX_AT_STOP.holds(broker_version(settings.broker.version, store)))
 
 
@@ -388,5 +388,5 @@ def keeps_queued_offset(settings: Settings, store: Path) -> bool:
 
 
 def batch_topics(settings: Settings, store: Path) -> frozenset[bytes]:
-    """The topics (UTF-8) with a BatchConsumeQueue, if queues are wanted; raises what ``read_topics`` raises."""
+    """Return the topics (UTF-8) with a BatchConsumeQueue; none without queues. Errors as in ``read_topics``."""
     return read_topics(settings, store).batch if settings.queue.consume_queue_enable else frozenset()

@@ -35,7 +35,7 @@ _LINE_END = re.compile(r"\r\n|\r|\n")
 
 @dataclass(frozen=True)
 class Property:
-    """One property and the line of the file, from 1, where it begins."""
+    """A property, and the number of the line, from 1, where it begins."""
 
     name: str
     value: str
@@ -43,14 +43,14 @@ class Property:
 
 
 def load_properties(data: bytes) -> dict[str, Property]:
-    r"""The properties of a file by name; of several with one name the last counts, as in Java.
+    r"""Return the properties of a file by name; if several have the same name, the last one counts, as in Java.
 
-    Every byte is a character of ISO 8859-1, so that there is no file of a wrong encoding.
+    Every byte is a character of ISO 8859-1, so no file has a wrong encoding.
 
     Raises
     ------
     ValueError
-        A name or value has a malformed ``\uXXXX``, which Java refuses, too; the message names the line.
+        A name or value has a malformed ``\uXXXX``, which Java also refuses; the message names the line.
     """
     text = data.decode("iso-8859-1")
     found: dict[str, Property] = {}
@@ -75,7 +75,7 @@ def load_properties(data: bytes) -> dict[str, Property]:
     return found
 
 
-# The settings that reput follows, by type; numbers come with the broker's own default for text that is no number.
+# The settings that reput follows, by type; a broker takes the default here for a number that it cannot read.
 NUMBERS: Final[Mapping[str, int]] = {
     "mappedFileSizeCommitLog": 1024 * 1024 * 1024,
     "mappedFileSizeConsumeQueue": 300_000 * 20,
@@ -108,7 +108,7 @@ TEXTS: Final = (
     *PATHS,
 )
 
-#: No setting is tried that ``broker.conf`` does not have.
+#: Only ``broker.conf`` counts.
 NO_CHANGES: Final[Mapping[str, str]] = MappingProxyType({})
 # The line of a setting that no file has.
 _NO_LINE = 0
@@ -165,7 +165,7 @@ class BrokerConf:
 
     @classmethod
     def read(cls, path: Path | None, version: Version, changes: Mapping[str, str] = NO_CHANGES) -> BrokerConf:
-        """The file at `path`, if any, as the release `version` reads it, with `changes`, which beat what it says.
+        """Read the file at `path`, if any, as the release `version` does; `changes` beat the settings in it.
 
         Raises
         ------
@@ -186,12 +186,12 @@ class BrokerConf:
         return name in self.properties
 
     def where(self, name: str) -> str:
-        """The file and line of a setting, or the option that changes it."""
+        """Return the file and line of a setting, or the option that changes it."""
         line = self.properties[name].line
         return f"--set {name}" if line == _NO_LINE else f"{self.path}, line {line}"
 
     def number(self, name: str) -> int:
-        """One of `NUMBERS`; the broker's default if Java cannot read its text."""
+        """Return one of `NUMBERS`; the broker's default if Java cannot read its text."""
         text = self.properties[name].value
         value = parse_int(text)
         if value is None:
@@ -200,12 +200,12 @@ class BrokerConf:
         return value
 
     def number_or(self, name: str, default: int) -> int:
-        """A setting that is a number; `default` if it is missing, or if Java cannot read its text."""
+        """Return a setting that is a number; `default` if it is missing, or if Java cannot read its text."""
         value = parse_int(self.properties[name].value) if name in self else None
         return default if value is None else value
 
     def switch(self, name: str, *, default: bool = False) -> bool:
-        """A setting that is on or off: on for ``true`` in any case, off for any other text; `default` if missing."""
+        """Return whether a setting is on: ``true`` in any case is on, any other text is off; `default` if missing."""
         if name not in self:
             return default
         text = self.properties[name].value
@@ -214,7 +214,7 @@ class BrokerConf:
         return _is_true(text)
 
     def text(self, name: str) -> str:
-        """One of `TEXTS`, ``""`` if it is missing; releases before 5.2.0 keep the white space around it.
+        """Return one of `TEXTS`, ``""`` if it is missing; releases before 5.2.0 keep the white space around it.
 
         Raises
         ------
@@ -235,11 +235,11 @@ class BrokerConf:
         return text
 
     def texts(self, *names: str) -> dict[str, str]:
-        """The texts of those `names` that the file has; see `text`."""
+        """Return the texts of those `names` that the file has; see `text`."""
         return {name: self.text(name) for name in names if name in self}
 
     def without_queue_files(self) -> str | None:
-        """The setting by which the broker keeps its queues in RocksDB alone; None if it writes files of queues."""
+        """Return the setting by which the broker keeps its queues only in RocksDB; None if it writes queue files."""
         if self.text("storeType").lower() == ROCKSDB_STORE:
             return f"storeType={self.text('storeType')}"
         name = "combineCQLoadingCQTypes"
@@ -250,11 +250,11 @@ class BrokerConf:
 
     @property
     def rocksdb_folder(self) -> str | None:
-        """The folder of the store with the broker's queues in RocksDB; None where it keeps few or none."""
+        """The folder of the store with the broker's queues in RocksDB; None if RocksDB has few of them or none."""
         keeps_both = self._keeps_queues_in_both
         if self.without_queue_files() is None and not keeps_both:
             return None
-        # Which topics are LITE ones is not read: so it is unknown which queues RocksDB should have.
+        # reput does not read which topics are LITE ones, so it does not know which queues RocksDB should have.
         is_selective = releases.DOUBLE_WRITES_LITE_ALONE.holds(self.version)
         if is_selective and keeps_both and self._is_on("rocksdbCQSelectiveDoubleWriteEnable"):
             return None
@@ -267,7 +267,7 @@ class BrokerConf:
 
     @property
     def writes_index_files(self) -> bool:
-        """Whether the broker writes index files where it makes an index at all."""
+        """Whether the broker writes index files if it makes an index at all."""
         name = "indexFileWriteEnable"
         return not releases.KEEPS_MORE_IN_ROCKSDB.holds(self.version) or name not in self or self._is_on(name)
 
@@ -275,7 +275,7 @@ class BrokerConf:
         return name in self and _is_true(self.properties[name].value)
 
     def note_ignored(self) -> None:
-        """Note the settings that reput does not follow though they change what a broker writes, and misspelled ones."""
+        """Note the settings that change what a broker writes but that reput does not follow, and misspelled ones."""
         found = [
             f"{name}={shown(entry.value)} (line {entry.line}): {effect}"
             for name, matters, effect in _NOT_FOLLOWED
@@ -309,10 +309,10 @@ def _can_be_a_name(text: str) -> bool:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Where brokers keep ``broker.conf``: looked for to be named in a message, never read in place of one that is given.
+# Where brokers keep ``broker.conf``. A file found here is named in a message; it never replaces one that is given.
 #
-# A file counts only if it says that it is this store's: its ``storePathRootDir`` is the store, or it has none and lies
-# beside the store, or a broker was started with it that has the store.
+# A file counts only if it belongs to this store: its ``storePathRootDir`` is the store, or it has none and is beside
+# the store, or a broker with this store was started with it.
 
 _NAMES = ("broker*.conf", "broker*.properties")
 _CONF = "conf"
@@ -328,7 +328,7 @@ _ARGUMENTS_BYTES_MAX = 128 * 1024
 def broker_conf_of(store: Path, version: Version, fits: Callable[[BrokerConf], bool]) -> BrokerConf | None:
     """Return the ``broker.conf`` of a store that `fits`, that of a running broker first; None if none is found.
 
-    `version` is the release that the files are read for. Files that cannot be read are passed over.
+    The files are read as the release `version` does. Files that cannot be read are skipped.
     """
     root = store.resolve()
     for path, directory in (*_of_running(), *_beside(root)):
@@ -340,7 +340,7 @@ def broker_conf_of(store: Path, version: Version, fits: Callable[[BrokerConf], b
 
 
 def _is_of(conf: BrokerConf, root: Path, directory: Path) -> bool:
-    """Whether a file names the store; a path in it that is relative is one from `directory`, or from near the file."""
+    """Whether a file names the store; a relative path in it starts at `directory`, or near the file."""
     assert conf.path is not None
     named = conf.text("storePathRootDir")
     if not named:
@@ -350,7 +350,7 @@ def _is_of(conf: BrokerConf, root: Path, directory: Path) -> bool:
 
 
 def _beside(root: Path) -> Iterator[tuple[Path, Path]]:
-    """Files near a store and in ``$ROCKETMQ_HOME/conf``, each with its directory."""
+    """Yield the files near a store and in ``$ROCKETMQ_HOME/conf``, each with its directory."""
     near = [root, *islice(root.parents, _PARENTS)]
     directories = [place for each in near for place in (each, each / _CONF)]
     if home := os.environ.get(_HOME):
@@ -362,10 +362,10 @@ def _beside(root: Path) -> Iterator[tuple[Path, Path]]:
 
 
 def _of_running() -> Iterator[tuple[Path, Path]]:
-    """The files that running brokers were started with, each with the directory of its process."""
+    """Yield the files that running brokers were started with, each with the working directory of its process."""
     with suppress(OSError):
         for process in sorted(_PROCESSES.glob("[0-9]*")):
-            with suppress(OSError, ValueError):  # it ended, or is another user's
+            with suppress(OSError, ValueError):  # it ended, or belongs to another user
                 with (process / "cmdline").open("rb") as file:
                     words = file.read(_ARGUMENTS_BYTES_MAX).split(b"\0")
                 given = _given(words) if any(_BROKER.encode() in word for word in words) else None
@@ -375,7 +375,7 @@ def _of_running() -> Iterator[tuple[Path, Path]]:
 
 
 def _given(words: list[bytes]) -> bytes | None:
-    """The file that a broker's command line names."""
+    """Return the file that a broker's command line names, if any."""
     options = [option.encode() for option in _OPTIONS]
     for word, after in zip(words, [*words[1:], b""], strict=True):
         if word in options and after:

@@ -1,7 +1,7 @@
 """The file of ``--config``: its options, and a section ``[[broker]]`` for each of several brokers.
 
-A section has where its broker's store and output are, and options of its own. What is one for a process is not among
-them.
+A section has the places of its broker's store and output, and options of its own, but none that apply to the whole
+process.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-# Real files have some kilobytes.
+# Real files have a few kilobytes.
 _BYTES_MAX = 1024 * 1024
 
 
 def read_config_file(path: Path, what: str) -> bytes:
-    """The bytes of a configuration file, or of a pipe.
+    """Return the bytes of a configuration file, or of a pipe.
 
     Raises
     ------
@@ -48,17 +48,18 @@ def read_config_file(path: Path, what: str) -> bytes:
     return data
 
 
-#: The name of the tables ``[[broker]]``, one for each of several brokers; in other files it is that of an option.
+#: The name of the tables ``[[broker]]``; without such tables, it is the name of an option.
 BROKER = "broker"
 
 
 def read_toml(path: Path) -> tuple[dict[str, str], list[dict[str, str]]]:
-    """What a file such as ``conf/reput.toml`` says, as text: its options, and what each ``[[broker]]`` has.
+    """Return the texts in a file such as ``conf/reput.toml``: its options, and those of each ``[[broker]]``.
 
     Raises
     ------
     OptionError
-        The file cannot be read, is not TOML in UTF-8, or has an option twice or one that is no text, number or switch.
+        The file cannot be read, is not TOML in UTF-8, or has an option twice or with a value that is not a text, number
+        or switch.
     """
     data = read_config_file(path, "the configuration")
     try:
@@ -79,7 +80,7 @@ def read_toml(path: Path) -> tuple[dict[str, str], list[dict[str, str]]]:
 
 
 def section_name(path: Path, number: int) -> str:
-    """What an error calls the ``[[broker]]`` of that number, counted from 1."""
+    """Return the words for the ``[[broker]]`` of that number, counted from 1, in an error."""
     return f"{path}: [[{BROKER}]] {number}"
 
 
@@ -110,7 +111,7 @@ def _text(where: str, name: str, value: object) -> str:
 
 
 _STORE, _OUTPUT, _BROKER_CONF, _CHECKPOINT = "store", "output", "brokerConf", "checkpoint"
-#: What a section has beside options.
+#: The settings of a section that are not options.
 PATHS: Final = (_STORE, _OUTPUT, _BROKER_CONF, _CHECKPOINT)
 _REQUIRED: Final = (_STORE, _OUTPUT)
 
@@ -122,9 +123,9 @@ class BrokerSection:
     Attributes
     ----------
     file, number
-        The file, and which of its sections this is, counted from 1.
+        The file, and the number of this section in it, counted from 1.
     store, output, broker_conf, checkpoint
-        What one broker's command is given as ``--store``, ``--output``, ``--broker-conf`` and ``--checkpoint``.
+        The values of ``--store``, ``--output``, ``--broker-conf`` and ``--checkpoint`` in the command of one broker.
     options
         Values by name of the section's own options.
     """
@@ -139,13 +140,13 @@ class BrokerSection:
 
     @property
     def where(self) -> str:
-        """What an error calls it."""
+        """The words for this section in an error."""
         return section_name(self.file, self.number)
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """What a file has: values of options by name, and the brokers' sections; `path` is None where no file is given."""
+    """A configuration file: values of options by name, and the brokers' sections. There may be no file."""
 
     path: Path | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -158,8 +159,8 @@ class Configuration:
         Raises
         ------
         OptionError
-            It cannot be read, an option is unknown or its value not allowed, a section lacks its store or output or
-            has an option that is one for a process, or two sections share a path.
+            It cannot be read, an option is unknown or its value not allowed, a section lacks its store or output or has
+            an option of the whole process, or two sections share a path.
         """
         if path is None:
             return cls()
@@ -169,12 +170,12 @@ class Configuration:
         return cls(path, parse_given(PIPELINE_OPTIONS, options, f"{path}: "), found)
 
     def section_of(self, store: Path) -> BrokerSection | None:
-        """The section of the broker with that store; None if the file has no sections.
+        """Return the section of the broker with that store; None if the file has no sections.
 
         Raises
         ------
         OptionError
-            It has sections, and none with that store.
+            It has sections, but none with that store.
         """
         if not self.sections:
             return None
@@ -188,7 +189,7 @@ class Configuration:
 
 
 def check_names(sections: Sequence[tuple[BrokerSection, str]]) -> None:
-    """Raise OptionError if two of the sections are of brokers of the same name, given with each section."""
+    """Raise OptionError if two sections belong to brokers of the same name; each section comes with that name."""
     named: dict[str, BrokerSection] = {}
     for section, name in sections:
         other = named.setdefault(name, section)
@@ -232,7 +233,7 @@ def _path(where: str, name: str, text: str) -> Path:
 
 
 def _check_distinct(sections: Sequence[BrokerSection]) -> None:
-    """Raise OptionError if two sections have one store, or if what one writes is where another one works."""
+    """Raise OptionError if two sections have the same store, or if one writes where another one works."""
     for one, other in itertools.combinations(sections, 2):
         if one.store.resolve() == other.store.resolve():
             raise OptionError(f"{other.where}: its {_STORE} {other.store} is that of section {one.number}")

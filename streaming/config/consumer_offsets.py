@@ -1,4 +1,4 @@
-"""The offsets of a broker's consumer groups, read from its files again and again while the broker runs.
+"""The offsets of a broker's consumer groups, read from its files repeatedly while the broker runs.
 
 A broker writes ``config/consumerOffset.json`` every five seconds (``lmqConsumerOffset.json`` with ``enableLmq``), and
 with ``configManagerVersion=v2`` the RocksDB database ``config/rdb`` (``ConsumerOffsetManagerV2``).
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 CONSUMER_OFFSETS: Final = "consumerOffset.json"
 LMQ_CONSUMER_OFFSETS: Final = "lmqConsumerOffset.json"
 _TABLE, _LMQ_TABLE = "offsetTable", "lmqOffsetTable"
-# table prefix, table id, record prefix; then group and topic, each behind its length and before a byte, and the queue
+# table prefix, table id, record prefix; then group and topic, each between its length and one byte, and the queue
 _ROCKSDB_KEYS: Final = b"\x01\x00\x01\x02"
 _ROCKSDB_LOOKED_AT_S: Final = 5.0
 # A broker makes the text of all offsets before it writes the file, in less time than this.
 _WRITTEN_WITHIN_MS: Final = 1000
-# The file system's clock may be behind by a tick of the kernel.
+# The file system's clock may lag by a tick of the kernel.
 _TICK_MS: Final = 20
 
 _BEGIN: Final = re.compile(rb'"offsetTable"\s*:\s*\{')
@@ -52,7 +52,7 @@ _log = logging.getLogger("reput")
 
 
 class Seen(NamedTuple):
-    """All offsets as they were at one time, between `least_ms` (None is unknown) and `most_ms`, since 1970 UTC."""
+    """All offsets as they were at one time between `least_ms` (None is unknown) and `most_ms`, in ms since 1970 UTC."""
 
     offsets: Offsets
     least_ms: int | None
@@ -60,7 +60,7 @@ class Seen(NamedTuple):
 
 
 class ConsumerOffsetsWatch:
-    """Looks at the offsets of a broker's groups; a look costs little while nothing moves."""
+    """Watches the offsets of a broker's groups; a look costs little while nothing changes."""
 
     def __init__(self, settings: Settings, store: Path) -> None:
         self._config = store / "config"
@@ -70,20 +70,21 @@ class ConsumerOffsetsWatch:
         self._bad: object = None
         self._told: object = None
         self._rocksdb_read_at = -_ROCKSDB_LOOKED_AT_S
-        # The bytes of each group as they were read last, and what they say.
+        # The bytes of each group in the last file, with the offsets in them.
         self._groups: dict[bytes, tuple[tuple[str, str], dict[int, int]] | None] = {}
-        # All of them, and what that says.
+        # The bytes of the whole last file, with the offsets in them.
         self._text, self._offsets = b"", dict[tuple[str, str], dict[int, int]]()
 
     def forget(self) -> None:
-        """Have the next look read the file again, changed or not."""
+        """Have the next look read the file again, even if it has not changed."""
         self._stamp = None
 
     def look(self, *, takes_backup: bool) -> Seen | None:
-        """What is new; None if nothing has changed, or if there is nothing to read.
+        """Return the offsets if they may have changed; None if not, or if there is nothing to read.
 
-        A file that is damaged in two looks is logged once. If it `takes_backup`, its ``.bak`` is read instead, as by a
-        broker at its start. A running broker writes the file again, and its ``.bak`` is older than what was seen.
+        A file that is damaged in two looks is logged once. If it `takes_backup`, the ``.bak`` is read instead, as by a
+        broker at its start. That is not for a running broker, which writes the file again, and whose ``.bak`` is older
+        than what was seen.
         """
         try:
             if self._has_rocksdb():
@@ -133,7 +134,7 @@ class ConsumerOffsetsWatch:
         return Seen(offsets, min(written, changed, now) - _WRITTEN_WITHIN_MS, changed + _TICK_MS)
 
     def _damaged(self, path: Path, stamp: object, what: str, *, takes_backup: bool) -> Seen | None:
-        """What to do with a file that is no whole one: a broker may be writing it, so that two looks must agree."""
+        """Handle a damaged file: two looks must agree that it is damaged, because a broker may be writing it."""
         bad = stamp, what
         if bad != self._bad:
             self._bad = bad
@@ -165,7 +166,10 @@ class ConsumerOffsetsWatch:
         return offsets_of(_table_of(value, _TABLE))
 
     def _quick(self, data: bytes) -> Offsets | None:
-        """The offsets of a whole file in the form that brokers write, of which only changed groups are read."""
+        """Return the offsets of a whole file in the form that brokers write; only groups that have changed are decoded.
+
+        None if the file has another form.
+        """
         begin = _BEGIN.search(data)
         if begin is not None and self._text and data[begin.end() :] == self._text:
             return self._offsets
@@ -219,9 +223,9 @@ def _quick_group(topic: bytes, group: bytes, queues: bytes) -> tuple[tuple[str, 
 
 
 def offsets_of(table: dict[str, Any]) -> Offsets:
-    """The offsets that an ``offsetTable`` has; raises ValueError or TypeError for one that no broker wrote.
+    """Return the offsets in an ``offsetTable``; raise ValueError or TypeError for one that a broker did not write.
 
-    Names other than ``TOPIC@GROUP`` are no group's, as in ``ConsumerOffsetManager``.
+    Names other than ``TOPIC@GROUP`` are ignored, as in ``ConsumerOffsetManager``.
     """
     found: Offsets = {}
     for name, offsets in table.items():

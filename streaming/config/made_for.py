@@ -1,4 +1,4 @@
-"""What an output was made for: the release and the sizes that shape its files, recorded in it and kept to.
+"""The record of what an output was made for: the release and the sizes that shape its files.
 
 The files themselves do not record it. A command with another release or other sizes would take sound files for damaged
 ones, and `reput recover` would remove them. Nothing is recorded if the output is the store itself: others configure and
@@ -44,9 +44,9 @@ Recorded = Mapping[str, Any]
 
 
 def recorded_in(output: Path, store: Path) -> Recorded:
-    """What `output` was made for; empty without a record, as in an older output or in a copy of a store.
+    """Return what `output` was made for; empty without a record, as in an older output or in a copy of a store.
 
-    While a rebuild is being put in place this is what the output will be: the next command finishes that.
+    While a rebuild is being put in place, its record counts: the next command finishes the rebuild.
 
     Raises
     ------
@@ -75,7 +75,7 @@ def recorded_in(output: Path, store: Path) -> Recorded:
 
 
 def made_for(settings: Settings, store: Path, *, queues: bool, index: bool) -> Recorded:
-    """The record of a run with these settings that makes `queues` or an `index`, with its release resolved."""
+    """Return the record for a run with these settings that makes `queues` or an `index`, with the release resolved."""
     if not (queues or index):
         return {}
     names = (*_OF_BOTH, *(_OF_QUEUES if queues else ()), *(_OF_INDEX if index else ()))
@@ -92,7 +92,7 @@ def write_record(files: DurableFiles, recorded: Recorded) -> None:
 
 
 def record_in(files: DurableFiles, settings: Settings, store: Path) -> None:
-    """Record what an output is kept for from now on; `check_made_for` must have passed."""
+    """Record what an output is made for from now on; `check_made_for` must have passed."""
     if is_store(files.root, store):
         return
     known = recorded_in(files.root, store)
@@ -112,10 +112,10 @@ def check_made_for(settings: Settings, store: Path, output: Path) -> None:
 
 
 def check_stated(output: Path, recorded: Recorded, stated: Mapping[str, Any], where: Callable[[str], str]) -> None:
-    """Raise OptionError for a stated setting that `output` was not made for; `where` tells by name where it is stated.
+    """Raise OptionError for a stated setting that `output` was not made for; `where` returns where it is stated.
 
-    Releases that treat every record alike count as one. A plain log may have become DLedger's: what was made of it
-    stays as it is.
+    Releases that treat every record alike count as one. A plain log may have become DLedger's: the files made from it
+    stay as they are.
     """
     for name, value in recorded.items():
         if name in stated and not _is_same(name, value, stated[name]):
@@ -130,14 +130,14 @@ def check_stated(output: Path, recorded: Recorded, stated: Mapping[str, Any], wh
 
 
 def makes_all_of(settings: Settings, recorded: Recorded) -> bool:
-    """Whether a rebuild of all that `settings` ask for replaces everything that is recorded."""
+    """Whether a rebuild with `settings` replaces everything that is recorded."""
     sinks = _sinks_of(settings)
     left = (*(() if sinks["queues"] else _OF_QUEUES), *(() if sinks["index"] else _OF_INDEX))
     return not recorded.keys() & set(left)
 
 
 def warn_of_newer(output: Path, recorded: Recorded, store: Path) -> None:
-    """Warn if the store shows a newer release than the recorded one, which still counts."""
+    """Warn if the store shows a newer release than the recorded one; the recorded one still counts."""
     if _VERSION not in recorded:
         return
     shown, version = broker_version(AUTO, store), broker_version(recorded[_VERSION], store)

@@ -1,7 +1,7 @@
 """The pipeline's configuration: defaults, then ``reput.toml``, then ``broker.conf``, then the command line.
 
-A broker's own section of ``reput.toml`` stands between ``broker.conf`` and the command line. What an output was made
-for beats the defaults, but nothing that is stated. The options themselves are in ``settings``.
+A broker's own section of ``reput.toml`` comes between ``broker.conf`` and the command line. The record of what an
+output was made for beats the defaults, but nothing that is stated. The options themselves are in ``settings``.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ COMMAND_LINE = "the command line"
 
 _DLEDGER = "enableDLegerCommitLog"
 
-# The ranges of a wave: each is a task of its own.
+# Most ranges of a wave: each is a task of its own.
 _RANGES_MAX = 10_000
-#: The ranges of a whole log, of which each leaves a result: 25 TB of the usual size.
+#: Most ranges of a whole log, each of which leaves a result: 25 TB of the usual size.
 RANGES_OF_A_LOG_MAX = 100_000
 
 # Each reader of a log sets these itself.
@@ -87,12 +87,24 @@ _SET_BY_READER = {"startingOffset", "startingTimestamp", "maxMessagesPerTrigger"
 class PipelineConfig(Settings):
     """One run's configuration; see ``settings`` for units, limits and reasons.
 
-    `commit_log` are the directories to read, `log_directories` those where nothing must ever be written. `origins` says
-    in words where each option was stated; one that is missing has its default. `broker_conf` is the one that was given.
-    `rocksdb_folder` is the folder of a store or output with the broker's queues in RocksDB, for a command that knows
-    them; ``consumeQueueEnable``, which is about files, is off if RocksDB alone has queues. `changes` are settings that
-    are tried as if ``broker.conf`` had them. With `backup`, its name, `store` has the configuration alone, and the log
-    is read from a restore point (``backup.opened``).
+    Attributes
+    ----------
+    commit_log
+        The directories to read.
+    log_directories
+        The directories where nothing must ever be written.
+    origins
+        Where each option was stated, in words; an option that is missing has its default.
+    broker_conf
+        The ``broker.conf`` that was given.
+    rocksdb_folder
+        The folder of a store or output with the broker's queues in RocksDB, for a command that knows them.
+        ``consumeQueueEnable``, which is about files, is off if RocksDB alone has queues.
+    changes
+        Settings that are tried as if ``broker.conf`` had them.
+    backup
+        The name of a backup. `store` then has only the configuration, and the log is read from a restore point
+        (``backup.opened``).
     """
 
     store: Path = field(kw_only=True)
@@ -106,11 +118,11 @@ class PipelineConfig(Settings):
 
     @property
     def makes_rocksdb(self) -> bool:
-        """Whether the broker keeps its queues in RocksDB alone, so that a rebuild makes them there."""
+        """Whether the broker keeps its queues only in RocksDB, so that a rebuild makes them there."""
         return self.rocksdb_folder is not None and not self.queue.consume_queue_enable
 
     def source_options(self, **more: object) -> dict[str, str]:
-        """The options of the Spark source, as text, with those of `more`."""
+        """Return the options of the Spark source, as texts, with those of `more`."""
         options: dict[str, str] = {"path": ",".join(str(path) for path in self.commit_log)}
         for name, value in values_of(self.source).items():
             if value is not None and name not in _SET_BY_READER:
@@ -120,7 +132,7 @@ class PipelineConfig(Settings):
         return options
 
     def log_options(self, **more: object) -> SourceOptions:
-        """The same options for a reader of this process."""
+        """Return the same options for a reader in this process."""
         return SourceOptions.parse(self.source_options(**more))
 
 
@@ -141,21 +153,22 @@ def load_config(
     Of a `config_file` with sections, that of the broker with this store counts, and its ``brokerConf`` unless a
     `broker_conf` is given.
 
-    What `output` was made for (``made_for``) counts where no other value is stated; a rebuild that `makes_all` of it
-    may have others. With `only_reads`, or for a command that `knows_rocksdb`, a store with queues in RocksDB alone is
-    no error. `changes` are settings that are tried: they beat ``broker.conf``, and count as if they were in it.
+    The record of what `output` was made for (``made_for``) counts where no other value is stated; a rebuild that
+    `makes_all` of it may change these settings. With `only_reads`, or for a command that `knows_rocksdb`, a store may
+    have its queues only in RocksDB. `changes` are settings to try: they beat ``broker.conf``, and count as if they were
+    in it.
 
-    A warning each is logged for settings that mean something else to the broker than they look like, and for settings
-    that reput does not follow though they change what a broker writes.
+    A warning is logged for each setting that means something else to the broker than its text suggests, and for each
+    setting that reput does not follow although it changes what a broker writes.
 
     Raises
     ------
     OptionError
         A file cannot be read, an option is unknown or its value not allowed, the broker's settings ask for something
         that reput does not write, the output was made with another setting than the stated one, the store's log is
-        DLedger's and enableDLegerCommitLog is off, or the file has sections and none with this store.
+        DLedger's and enableDLegerCommitLog is off, or the file has sections but none with this store.
     StoreError
-        `store` is no directory, or enableDLegerCommitLog is on and it has no DLedger commitlog.
+        `store` is not a directory, or enableDLegerCommitLog is on and it has no DLedger commitlog.
     """
     check_store(store)
     recorded = {} if output is None else recorded_in(output, store)
@@ -217,7 +230,7 @@ def load_config(
 
 
 def load_file_options(config_file: Path | None, broker_conf: Path | None, overrides: Sequence[str]) -> Settings:
-    """Load what is needed to read a single file of a store, without the store; errors as in `load_config`."""
+    """Load the settings for reading a single file of a store, without the store; errors as in `load_config`."""
     on_command_line = _on_command_line(overrides)
     stated = {**Configuration.read(config_file).options}
     if broker_conf is not None:
@@ -230,13 +243,13 @@ def load_file_options(config_file: Path | None, broker_conf: Path | None, overri
 
 
 def load_process_options(file: Configuration, overrides: Sequence[str]) -> tuple[TailOptions, SparkOptions]:
-    """Load what is one for a process with the brokers of `file`; errors as in `load_config`."""
+    """Load the options of the whole process for the brokers of `file`; errors as in `load_config`."""
     given = {**file.options, **_on_command_line(overrides)}
     return filled(TailOptions, given), filled(SparkOptions, given)
 
 
 def load_sql_options(config_file: Path | None, overrides: Sequence[str]) -> tuple[SqlOptions, SparkOptions]:
-    """Load what `reput sql` needs, without Spark and with it; errors as in `load_config`."""
+    """Load the options of `reput sql`, for either engine; errors as in `load_config`."""
     given = {**Configuration.read(config_file).options, **_on_command_line(overrides)}
     return filled(SqlOptions, given), filled(SparkOptions, given)
 
@@ -248,7 +261,7 @@ def load_table_options(config_file: Path | None, overrides: Sequence[str]) -> Ro
 
 
 def check_range_count(name: str, bytes_a_range: int, bytes_at_once: int, most: int = _RANGES_MAX) -> None:
-    """Raise OptionError if the option `name` cuts what is read at once into more than `most` ranges."""
+    """Raise OptionError if the option `name` cuts `bytes_at_once` into more than `most` ranges."""
     if bytes_at_once > bytes_a_range * most:
         least = -(-bytes_at_once // most)
         msg = f"{name}={bytes_a_range}: too small for {bytes_at_once} bytes of the log at once; at least {least} wanted"
@@ -271,7 +284,7 @@ def _on_command_line(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def options_of_broker(broker: BrokerConf, beaten_by: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that `broker` sets, except for those that are `beaten_by` others; errors as in `load_config`."""
+    """Return the options that `broker` sets, except those that are `beaten_by` others; errors as in `load_config`."""
     specs = {spec.name: spec for spec in PIPELINE_OPTIONS}
     found: dict[str, Any] = {}
     wanted = {*broker.properties} - {*beaten_by}
@@ -296,7 +309,7 @@ def options_of_broker(broker: BrokerConf, beaten_by: Mapping[str, Any]) -> dict[
 
 
 def _config_manager_version(broker: BrokerConf) -> str:
-    """The one that `broker` sets; any text but v2 is v1 to a broker."""
+    """Return the version that `broker` sets; a broker takes any text but v2 as v1."""
     is_v2 = broker.text("configManagerVersion") == CONFIG_MANAGER_V2
     return CONFIG_MANAGER_V2 if is_v2 else CONFIG_MANAGER_V1
 
@@ -304,7 +317,7 @@ def _config_manager_version(broker: BrokerConf) -> str:
 def _with_log(
     store: Path, broker: BrokerConf, settings: Settings, *, is_stated: bool, is_tried: bool
 ) -> PipelineConfig:
-    """Add the directories of the log; `is_stated` as in ``check_no_dledger``, which is not asked for what is tried."""
+    """Add the directories of the log; `is_stated` as in ``check_no_dledger``, which is skipped for settings to try."""
     texts = broker.texts(*PATHS)
     beside = broker.path.parent if broker.path else store
     commit_log = commit_log_paths(store, texts, beside)
@@ -332,7 +345,7 @@ def _check_index_size(index: IndexOptions) -> None:
 
 
 def _why_no_queue_files(broker: BrokerConf, store: Path) -> str | None:
-    """Why a store has its queues in RocksDB alone, None for files; broker.conf beats what the store looks like."""
+    """Return why a store has its queues only in RocksDB; None for files. broker.conf counts more than the store."""
     setting = broker.without_queue_files()
     database = rocksdb_queues(store)
     if setting is not None:

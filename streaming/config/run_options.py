@@ -1,4 +1,4 @@
-"""The options that say how a run goes: its micro-batches, waves, pauses and processes, and what it tells of itself.
+"""The options about how a run goes: its micro-batches, waves, pauses and processes, its logs and metrics.
 
 Among them is ``sparkMaster``: processes of this machine, or a cluster.
 """
@@ -56,7 +56,7 @@ def master_url(text: str) -> str:
 
 
 def processes_of(master: str) -> int | None:
-    """How many processes ``local``, ``local[N]`` or ``local[*]`` means; None for a master elsewhere."""
+    """Return how many processes ``local``, ``local[N]`` or ``local[*]`` means; None for a master elsewhere."""
     found = _LOCAL_MASTER.fullmatch(master)
     if found is None:
         return None
@@ -66,7 +66,7 @@ def processes_of(master: str) -> int | None:
 
 
 def check_paths_on(master: str, **paths: TableLocation | None) -> None:
-    """Raise OptionError for a relative path if `master` is elsewhere: its tasks work in other directories."""
+    """Raise OptionError for a relative path if `master` is elsewhere, because its tasks work in other directories."""
     for name, path in paths.items():
         if isinstance(path, Path) and not path.is_absolute() and processes_of(master) is None:
             msg = f"--{name} {path}: the tasks of {master} work in other directories, an absolute path is wanted"
@@ -91,7 +91,7 @@ def _heap(text: str) -> str:
 
 @dataclass(frozen=True)
 class LogicOptions:
-    """The `logic` query of `reput tail`, which keeps queues and index; verify uses ``maxBytesPerPartition``, too."""
+    """The `logic` query of `reput tail`, which keeps queues and index; verify also uses ``maxBytesPerPartition``."""
 
     max_bytes_per_trigger: int = option(
         "maxBytesPerTrigger",
@@ -130,7 +130,7 @@ class LogicOptions:
 
 @dataclass(frozen=True)
 class TailOptions:
-    """`reput tail` as a whole: how long it waits for what may pass, and what it says of itself, and where."""
+    """`reput tail` as a whole: how long it waits for temporary failures, and where it logs and serves its state."""
 
     retry_for_ms: int = option(
         "retryForMs",
@@ -230,5 +230,5 @@ class SqlOptions:
     )
 
 
-#: The names of options that are one for a process, whatever the number of its brokers.
+#: The names of the options that apply to the whole process, whatever the number of its brokers.
 OF_PROCESS: Final = frozenset({"metricsPort", "metricsHost", *(spec.name for spec in options_of(SparkOptions))})

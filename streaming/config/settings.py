@@ -1,6 +1,6 @@
 """All options of the commands, by subject: each is one field, with its parser, limits, default and reason.
 
-Those that say how a run goes, rather than what it keeps, are in ``run_options``.
+The options about how a run goes, rather than what it keeps, are in ``run_options``.
 
 ``conf/reput.toml`` is made of these fields, and a test compares the two.
 """
@@ -47,12 +47,12 @@ _WAIT_MS = f"milliseconds: {number_allowed(0, WAIT_MS_MAX)}"
 _BROKERS_SWITCH = "the broker's own switch and default"
 _BROKERS_DEFAULT = "the broker's default"
 
-# A broker keeps the size of a queue file, of whole entries, and of an index file, of slots and keys, in an int.
+# A broker keeps the sizes of a queue file (whole entries) and of an index file (slots and keys) in an int.
 _QUEUE_FILE_MAX = INT_MAX - INT_MAX % CQ_STORE_UNIT_SIZE
 _SLOTS_MIN, _KEYS_MIN = 1, 2
 _SLOTS_MAX = (INT_MAX - index_file_size(0, _KEYS_MIN)) // SLOT_SIZE
 _KEYS_MAX = (INT_MAX - index_file_size(_SLOTS_MIN, 0)) // ENTRY_SIZE
-# A file holds at least one unit of the least size, and the mark behind the last unit.
+# A file holds at least one unit of the least size, and the mark after the last unit.
 _EXT_FILE_MIN = MIN_EXT_UNIT_SIZE + END_BLANK_DATA_LENGTH
 # With a million, each message has a bitmap of a megabyte, far more than a unit holds.
 _CONSUMERS_MAX = 1_000_000
@@ -66,7 +66,7 @@ def _version(text: str) -> str:
 
 @dataclass(frozen=True)
 class BrokerOptions:
-    """The broker's name, its release, and its switches for what it makes of a record."""
+    """The broker's name, its release, and its switches for the entries and keys of a record."""
 
     name: str = option(
         "broker",

@@ -1,8 +1,8 @@
-"""Sizes of files, as the settings say and as the files of a store or an output have them.
+"""Sizes of files: those in the settings, and those that the files of a store or an output have.
 
-Where all files of a kind have another size, the settings are another broker's, or were forgotten
-(``source.log.store_layout``). Commands that only read go by the files then, and say so in a line; commands that
-write are refused.
+If all files of a kind have another size than the settings say, the settings are another broker's, or were forgotten
+(``source.log.store_layout``). Commands that only read then go by the files, and say so in a line; commands that write
+are refused.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _GIVE: Final = "give the --broker-conf that the broker is started with"
 
 
 class Kind(Enum):
-    """A kind of files, by what one is called."""
+    """A kind of files, with the word for one of them."""
 
     SEGMENT = "segment"
     QUEUE = "queue file"
@@ -52,7 +52,7 @@ class Kind(Enum):
 
 
 _OF_OUTPUT: Final = (Kind.QUEUE, Kind.EXT, Kind.BATCH, Kind.INDEX)
-# What shapes a store's files, beside their sizes.
+# The settings that shape a store's files.
 _SHAPES: Final = (
     *(_QUEUE, _EXT, _BATCH, _SLOTS, _KEYS),
     *("enableDLegerCommitLog", "enableMultiDispatch", "enableLmq", "enableConsumeQueueExt", "enableCalcFilterBitMap"),
@@ -62,7 +62,7 @@ _SHAPES: Final = (
 
 @dataclass(frozen=True)
 class Misfit:
-    """Settings that say another size than all files of a kind below `directory` have.
+    """Settings that contradict the size of all files of a kind below `directory`.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ class Misfit:
     found
         The size that the files have.
     fits
-        The values that make files of that size; None if the files do not tell.
+        The values that make files of that size; None if the files do not show them.
     """
 
     kind: Kind
@@ -96,9 +96,9 @@ class Misfit:
 
 
 def misfits(config: PipelineConfig, root: Path, kinds: Collection[Kind] = tuple(Kind)) -> list[Misfit]:
-    """Return what settings say of the log, and of queues and index below `root`, that all their files contradict.
+    """Return the settings about the log, and about queues and index below `root`, that all their files contradict.
 
-    Only files of these `kinds` are looked at, and none that are switched off.
+    Only files of these `kinds` are examined, and none that are switched off.
     """
     found = []
     if Kind.SEGMENT in kinds and config.source.mapped_file_size is not None:
@@ -111,7 +111,7 @@ def misfits(config: PipelineConfig, root: Path, kinds: Collection[Kind] = tuple(
 
 
 def misfits_at_start(config: PipelineConfig) -> list[Misfit]:
-    """Return the same of a broker's start on the store; with a ``broker.conf``, it has a size for segments always."""
+    """Return the same for a broker's start on the store; with a ``broker.conf``, segments always have a set size."""
     found = misfits(config, config.store)
     if config.broker_conf is not None and config.source.mapped_file_size is None:
         of_log = _log_misfit(config, NUMBERS[_SEGMENT])
@@ -142,7 +142,7 @@ def _queue_misfits(config: PipelineConfig, root: Path, kinds: Collection[Kind]) 
             rounded_file_size(value) if kind is Kind.QUEUE else value,
             is_stated=stated_in is not None,
             unit=unit or 1,
-            ends_full=partial(ends_full, unit=unit) if unit else None,  # units of an ext file have any size
+            ends_full=partial(ends_full, unit=unit) if unit else None,  # units of an ext file differ in size
         )
         if found is not None:
             yield Misfit(kind, root / top, {name: value}, stated_in, found, {name: found.size})
@@ -173,7 +173,7 @@ def _index_misfit(config: PipelineConfig, root: Path) -> Misfit | None:
 
 
 def index_options_of(options: IndexOptions, path: Path, note: Callable[[str], object]) -> IndexOptions:
-    """Return the options of one index file, by what it holds where its size is another one; `note` gets a line then."""
+    """Return the options for one index file; if its size is another one, use those in it and give `note` a line."""
     slots, keys = options.max_hash_slot_num, options.max_index_num
     size = path.stat().st_size
     if size == index_file_size(slots, keys) or (fits := deduced_sizes(path, [slots])) is None:
@@ -185,7 +185,7 @@ def index_options_of(options: IndexOptions, path: Path, note: Callable[[str], ob
 
 
 def going_by_files(config: PipelineConfig, found: Sequence[Misfit]) -> PipelineConfig:
-    """Return the configuration with the sizes that the files have, where they tell."""
+    """Return the configuration with the sizes that the files have, as far as the files show them."""
     fits = {name: value for each in found if each.fits is not None for name, value in each.fits.items()}
     queue, index = config.queue, config.index
     return replace(
@@ -206,7 +206,7 @@ def going_by_files(config: PipelineConfig, found: Sequence[Misfit]) -> PipelineC
 
 
 def read_by_files(config: PipelineConfig, root: Path, kinds: Collection[Kind] = tuple(Kind)) -> PipelineConfig:
-    """Return the configuration with which a command reads `root` that writes nothing; a warning tells each misfit."""
+    """Return the configuration for a command that only reads `root`, by the sizes of its files; warn of each misfit."""
     found = misfits(config, root, kinds)
     if not found:
         return config
@@ -220,12 +220,12 @@ def read_by_files(config: PipelineConfig, root: Path, kinds: Collection[Kind] = 
 def check_fits_files(config: PipelineConfig, output: Path, *, replaces: bool = False) -> None:
     """Check the settings of a command that writes to `output`, before it writes anything.
 
-    With `replaces`, the command makes all of another output than the store, whatever that has.
+    With `replaces`, the command replaces everything in an output that is not the store.
 
     Raises
     ------
     ForeignSettingsError
-        All files of a kind in the store, if that is the output, or in the output have another size; or the output is
+        All files of a kind in the output, or in the store if that is the output, have another size; or the output is
         the store, settings were left to their defaults, and a ``broker.conf`` that names the store has others.
     """
     if output.joinpath(*REBUILD_SWAP).exists():
@@ -259,7 +259,7 @@ def _check_not_forgotten(config: PipelineConfig) -> None:
 
 @dataclass(frozen=True)
 class ForgottenConf:
-    """A ``broker.conf`` that names the store and was not given, and the settings in it that have other values here."""
+    """A ``broker.conf`` that names the store but was not given, and the settings in it that have other values here."""
 
     path: Path
     store: Path
@@ -273,7 +273,7 @@ class ForgottenConf:
 
 
 def forgotten(config: PipelineConfig) -> ForgottenConf | None:
-    """Return the store's own ``broker.conf`` if none was given and settings differ in it that shape files."""
+    """Return the store's own ``broker.conf`` if none was given and it differs in settings that shape files."""
     if config.broker_conf is not None:
         return None
     broker = broker_conf_of(config.store, broker_version(config.broker.version, config.store), lambda _: True)
@@ -286,7 +286,7 @@ def forgotten(config: PipelineConfig) -> ForgottenConf | None:
 
 
 def way_out(config: PipelineConfig, found: Sequence[Misfit]) -> str:
-    """Return what to do about settings that do not fit: the file that has those of the store, if it is found."""
+    """Return advice about settings that do not fit, with the store's ``broker.conf`` if it is found."""
     path = fitting_conf(config, found)
     return _GIVE if path is None else f"give --broker-conf {shlex.quote(str(path))}"
 

@@ -1,6 +1,7 @@
-"""What saves a store from what a broker would do with it: commands to be run as they stand, in this order.
+"""The commands that save a store from what a broker would do with it, to be run unchanged and in this order.
 
-Where a rebuild of all would move entries to other queue offsets, only what lacks something is made again.
+Where a rebuild of everything would move entries to other queue offsets, only queues and index that lack something are
+made again.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from reput.streaming.config.stored_sizes import Misfit
 from reput.streaming.doctor.prediction import Moving, Part, Prediction, Recovery
 
 _QUARANTINE = f"onDamage={QUARANTINE}"
-# No rebuild over a hole is advised: it would move the entries behind it to other queue offsets.
+# A rebuild over a hole is never advised: it would move the entries after it to other queue offsets.
 _RESTORE = "restore the segments that are missing from a copy or from a slave; then ask again"
 _RESTORE_LOG = (
     "restore the log, or mount the volume that holds it, before the broker starts: without a segment it deletes the "
@@ -41,13 +42,13 @@ _RESTORE_LOG = (
 _OF_REBUILD = (Part.QUEUES, Part.DISPATCH, Part.NOTIFY, Part.REPLAY)
 _OF_QUEUES = (CONSUME_QUEUE, CONSUME_QUEUE_EXT, BATCH_CONSUME_QUEUE)
 _COPY = ".copy"
-# With more commands than these for single topics and queues, one is advised that makes all.
+# With more commands than this for single topics and queues, one command for all queues is advised.
 _PARTS_MAX = 10
 
 
 @dataclass(frozen=True)
 class Advice:
-    """One step: what it is for, and the command; None where a person has to find the way.
+    """One step: its purpose, and the command; None if an operator must find the way.
 
     `moving` are the queues with entries that the command moves to other queue offsets.
     """
@@ -59,7 +60,7 @@ class Advice:
 
 @dataclass(frozen=True)
 class SettingsInDoubt:
-    """Settings that the store's files contradict, and the ``broker.conf`` that has the store's; None if not found."""
+    """Settings that the store's files contradict, and the ``broker.conf`` with the right ones; None if not found."""
 
     misfits: Sequence[Misfit]
     conf: Path | None
@@ -73,16 +74,17 @@ def advise(
     moving: Callable[[], tuple[Moving, ...]],
     in_doubt: SettingsInDoubt | None = None,
 ) -> tuple[Advice, ...]:
-    """What to do about a prediction; `trusting` is that for the store without its ``abort`` file, if it has one.
+    """Return the steps for a prediction; `trusting` is the prediction without the ``abort`` file, if there is one.
 
-    `moving` reads the log for the queues with entries that a rebuild would move; it is asked where one is advised.
+    `moving` reads the log for the queues with entries that a rebuild would move; it is called only if a rebuild is
+    advised.
     """
     is_repeated = config.origins.get("mappedFileSizeCommitLog") == COMMAND_LINE
     steps = _Steps(config.store, broker_conf, moving, is_repeated)
     if found.is_harmless:
         return ()
     if in_doubt is not None:
-        # Nothing is advised that changes a file before the settings are right.
+        # Until the settings are right, no command that changes a file is advised.
         return tuple(steps.for_settings(in_doubt))
     if found.obstacle is not None:
         return tuple(steps.past_obstacle(found))
@@ -96,7 +98,7 @@ def advise(
 
 
 def move_queues(config: PipelineConfig, broker_conf: Path | None) -> tuple[Advice, ...]:
-    """What to do first where a broker would look for the queues of files in RocksDB."""
+    """Return the first steps where a broker would look in RocksDB for queues that are in files."""
     if (config.store / ABORT).exists():
         return (Advice("start the broker as it was, and stop it: only queues of a clean stop can be moved"),)
     steps = _Steps(config.store, broker_conf, tuple)
@@ -137,7 +139,7 @@ class _Steps:
         elif found.holes and obstacle.part in _OF_REBUILD:
             yield Advice(_RESTORE)
         elif obstacle.part is Part.QUEUES:
-            # Where a start ends at the queues, nothing has looked into the log.
+            # The start ended at the queues, before the log was read.
             yield from self._past_queue_file(found, obstacle.file)
         elif obstacle.part in (Part.DISPATCH, Part.NOTIFY):
             yield self._rebuild_all(
@@ -190,7 +192,7 @@ class _Steps:
             return
         yield self._copy()
         if heals and trusting is not None:
-            # What a killed broker left of queues and index is not trusted, but made again.
+            # Queues and index that a killed broker left are not trusted; they are made again.
             parts = self._parts(trusting, _QUARANTINE)
             yield from parts or [
                 self._rebuild_all("makes queues and index again, of every good message", found, _QUARANTINE)
@@ -230,7 +232,7 @@ class _Steps:
             yield self._move_away(path, "takes away what is in the place of the index or of a queue")
         what = "makes them again from the log, in place, before the broker starts"
         is_normal = found.recovery is Recovery.NORMAL
-        # An abort file goes with a rebuild of all.
+        # A rebuild of everything removes the abort file.
         without_abort = found if is_normal else trusting
         if is_normal and found.astray is not None and not (found.short_queues or found.index_missing):
             yield from self._for_an_offset_astray(found)
@@ -249,7 +251,7 @@ class _Steps:
         yield self.ask_again()
 
     def _for_an_offset_astray(self, found: Prediction) -> Iterator[Advice]:
-        """No rebuild helps: each start puts the record's keys into the index again, at the offset that it states."""
+        """Yield the steps for an index that ends too far: after a rebuild, the next start moves it there again."""
         yield Advice(
             f"restore the segment with offset {found.astray} from a copy or from a slave: the record there states "
             f"offset {found.index_end}, and every start takes the index there"
@@ -264,7 +266,7 @@ class _Steps:
         return self.find_moving()
 
     def _rebuild_all(self, why: str, found: Prediction, *options: str, store: Path | None = None) -> Advice:
-        """A rebuild of everything in place, in the store or in a copy of it."""
+        """Rebuild everything in place, in the store or in a copy of it."""
         moving = self._moving
         command = self._rebuild(store or self.store, *options) + _yes(found, moving)
         return Advice(why + _moves(moving), command, moving)
@@ -273,7 +275,7 @@ class _Steps:
         return Advice(why, self._rebuild(self.store, *options) + " --only index" + _yes(found))
 
     def _rebuild_queue(self, topic: str, queue_id: int | None, found: Prediction, *options: str) -> Advice:
-        """A rebuild of one queue in place, or of all of a topic."""
+        """Rebuild one queue in place, or all queues of a topic."""
         moving = tuple(each for each in self._moving if each.topic == topic and queue_id in (None, each.queue_id))
         command = f"{self._rebuild(self.store, *options)} --topic {shlex.quote(topic)}"
         command += "" if queue_id is None else f" --queue-id {queue_id}"
@@ -282,7 +284,7 @@ class _Steps:
         return Advice(why + _moves(moving), command + _yes(found, moving), moving)
 
     def _parts(self, found: Prediction, *options: str) -> list[Advice]:
-        """What makes only that again which lacks something; nothing where a rebuild of all moves no entry.
+        """Return commands that make only incomplete queues and the index again; none if a full rebuild moves no entry.
 
         `found` is for the store without its ``abort`` file.
         """
@@ -302,7 +304,7 @@ class _Steps:
         return steps
 
     def _past_queue_file(self, found: Prediction, file: str | None) -> Iterator[Advice]:
-        """Makes a queue again that has a wrong file; where that moves no entries, all queues and the index."""
+        """Rebuild the queue that has a wrong file; if a rebuild moves no entries, rebuild all queues and the index."""
         parts = () if file is None else Path(file).relative_to(self.store).parts
         if self._moving and len(parts) == 4 and parts[0] in _OF_QUEUES:
             queue_id = parse_int(parts[2])
@@ -323,7 +325,7 @@ class _Steps:
         )
 
     def _may_be_whole(self, segment: Path) -> bool:
-        """Whether nothing but the setting says that a segment was cut: it is the only one, and ends in zeros."""
+        """Whether only the setting suggests that a segment was cut: it is the only one, and ends in zeros."""
         row = row_of([segment.parent])
         return len(row) == 1 and not self.is_size_repeated and not log_ends_full(row)
 
@@ -345,7 +347,7 @@ class _Steps:
         return Advice(why, words)
 
     def _in_the_way(self, found: Prediction) -> Iterator[Path]:
-        """What a rebuild does not replace: files in the place of directories that it makes."""
+        """Yield the files in the place of directories that a rebuild makes: it does not replace them."""
         queues = self.store / CONSUME_QUEUE
         paths = [self.store / INDEX, queues]
         for queue in (each for each in found.short_queues if is_directory_name(each.topic)):
@@ -366,12 +368,12 @@ class _Steps:
 
 
 def _yes(found: Prediction, moving: Sequence[Moving] = ()) -> str:
-    """What a rebuild wants where the log's end has gone that queues or index were made from, or entries move."""
+    """Return the option that confirms a rebuild after the log's end was lost, or one that moves entries."""
     return " --yes" if found.is_cut_back or moving else ""
 
 
 def _moves(moving: Sequence[Moving]) -> str:
-    """What a rebuild does to entries that are there today."""
+    """Say how many of today's entries a rebuild moves."""
     if not moving:
         return ""
     entries = counted(sum(queue.entries for queue in moving), "entry", "entries")
@@ -382,12 +384,12 @@ def _moves(moving: Sequence[Moving]) -> str:
 
 
 def _can_be_typed(topic: str) -> bool:
-    """Whether a command names this topic: its bytes are those of the text."""
+    """Whether a command line can name this topic: its bytes are those of the text."""
     return topic.isprintable() and "\ufffd" not in topic and not topic.startswith("-")
 
 
 def _options(found: Prediction) -> Iterator[str]:
-    """The options with which the log is read over what is damaged in it."""
+    """Yield the options with which the log is read past its damage."""
     if found.damaged_ranges:
         yield _QUARANTINE
 
@@ -397,21 +399,21 @@ def _copy_of(store: Path) -> Path:
 
 
 def _free(path: Path, taken: Container[Path] = ()) -> Path:
-    """`path`, or with a number behind it where something has that name: no copy is written over.
+    """Return `path`, or `path` with a number if that name is in use, so that a copy never overwrites anything.
 
-    `taken` are names that steps before give away.
+    `taken` are names that earlier steps use.
     """
     numbered = (path.with_name(f"{path.name}{number}") for number in itertools.count(2))
     return next(each for each in itertools.chain([path], numbered) if not each.exists() and each not in taken)
 
 
 def _copy_with_queues(store: Path) -> Path | None:
-    """A copy of the store that an earlier advice made: with the log as it is, and with queues that reput made of it."""
+    """Return a copy of the store that earlier advice made, with the log and with queues that reput made from it."""
     return _copy_with_log(store, lambda copy: (copy / REPUT).is_dir())
 
 
 def _copy_with_log(store: Path, is_wanted: Callable[[Path], bool] = Path.is_dir) -> Path | None:
-    """A copy of the store that an earlier advice made, with the log as it is."""
+    """Return a copy of the store that earlier advice made, with the log as it is."""
     log = _sizes(store)
     copies = sorted(store.parent.glob(f"{glob.escape(store.name)}{_COPY}*"))
     return next((copy for copy in copies if is_wanted(copy) and _sizes(copy).items() >= log.items()), None)

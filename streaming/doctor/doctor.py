@@ -1,4 +1,4 @@
-"""`reput doctor`: predicts for each release, and says what to do; nothing is written.
+"""`reput doctor`: predicts what each release does with a store, and says what to do; nothing is written.
 
 The output has a verdict for each release, the facts, and what to do.
 """
@@ -44,7 +44,7 @@ _OF_A_STORE = (CONSUME_QUEUE, BATCH_CONSUME_QUEUE, INDEX)
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What a release would do, and what to do about it."""
+    """The prediction for a release, and the advice about it."""
 
     prediction: Prediction
     advice: tuple[Advice, ...]
@@ -52,7 +52,7 @@ class Diagnosis:
 
 @dataclass(frozen=True)
 class Examination:
-    """What is found in a store.
+    """The findings about a store.
 
     Attributes
     ----------
@@ -61,17 +61,17 @@ class Examination:
     misfits
         Settings that all files of a kind contradict.
     taken
-        Those of them that are not stated: the files' sizes were taken.
+        The misfits whose settings are not stated; the files' sizes were taken instead.
     way_out
         What to do about them, in words.
     forgotten
         A ``broker.conf`` of the store that was not given, though it has other settings.
     unknown
-        Releases that were left out, because they start with the store in a way that is not known.
+        Releases that were left out, because reput does not know how they start with the store.
     is_tried
-        Settings are tried that the broker does not have now.
+        Whether settings are tried that the broker does not have now.
     holder
-        Who runs on the store now; the predictions are for the next start. None if nothing runs.
+        The process that runs on the store now; the predictions are for the next start. None if nothing runs.
     """
 
     diagnoses: tuple[Diagnosis, ...]
@@ -90,21 +90,21 @@ class Examination:
 
 
 def releases_of(config: PipelineConfig) -> tuple[Version, ...]:
-    """The releases that are asked about where none is named: both, or 5.5.0 alone for queues in files and in RocksDB.
+    """Return the releases to ask about if none is named: both, or only 5.5.0 for queues in files and in RocksDB.
 
-    No broker before 5.4.0 keeps these.
+    Brokers before 5.4.0 do not keep queues in both.
     """
     shown = broker_version(config.broker.version, config.store)
     return (V5,) if unseen_queues(config, config.store) and releases.KEEPS_QUEUES_IN_BOTH.holds(shown) else RELEASES
 
 
 def changes_of(texts: Sequence[str]) -> dict[str, str]:
-    """The settings that are to be tried, from ``name=value`` texts.
+    """Return the settings to try, from ``name=value`` texts.
 
     Raises
     ------
     OptionError
-        A text is none, or names a setting whose effect on a start is not known.
+        A text has another form, or names a setting whose effect on a start is not known.
     """
     changes = {}
     for text in texts:
@@ -125,18 +125,18 @@ def examine(
 ) -> Examination:
     """Look at the store of `config` as brokers of these `RELEASES` would at their start.
 
-    With `passes_over`, releases that would start in a way that is not known are left out, but for the last one.
+    With `passes_over`, releases whose start is not known are left out, except for the last one.
 
     Raises
     ------
     ReputError
-        A file cannot be read, there is nothing of a store, or the broker would start in a way that is not known.
+        A file cannot be read, the directory is not a store, or reput does not know how the broker would start.
     """
-    # A store that has lost its log is one; a directory without anything of one was not meant.
+    # A store that has lost its log is still a store; a directory without any part of a store was given by mistake.
     if not any(path.is_dir() for path in (*config.commit_log, *(config.store / name for name in _OF_A_STORE))):
         raise no_commit_log(config.store)
     misfits = misfits_at_start(config)
-    # A broker has what was stated. If nothing was, its settings are those that made the files.
+    # The broker has the stated settings. Without any, assume the settings that made the files.
     taken = tuple(each for each in misfits if each.stated_in is None and broker_conf is None)
     wrong = [each for each in misfits if each not in taken and not _has_more_room(each)]
     left_out, in_doubt, advice = forgotten(config), None, ""
@@ -161,7 +161,7 @@ def examine(
             prediction = predict(config.store, config.commit_log, settings)
             prediction = replace(prediction, misread_index="; ".join(map(str, wrong)))
         if config.changes:
-            # Nothing is to be done about a change that is only tried.
+            # A change that is only tried needs no advice.
             found.append(Diagnosis(prediction, ()))
             continue
         if settings.in_rocksdb and settings.database is None and has_queue_files(config.store):
@@ -169,7 +169,7 @@ def examine(
             continue
         trusting = None
         if prediction.recovery is Recovery.ABNORMAL and prediction.starts and not prediction.is_harmless:
-            # What is known of this start is reported, also where the other one is not known.
+            # Report this start even if the other one is not known.
             with suppress(OptionError):
                 trusting = predict(config.store, config.commit_log, settings, is_abnormal=False)
         moves = partial(moving, config, settings)
@@ -179,7 +179,7 @@ def examine(
 
 
 def _has_more_room(found: Misfit) -> bool:
-    """Whether index files only have room for fewer keys than is set: all of them are found (``IndexFile#<init>``)."""
+    """Whether index files only have room for fewer keys than is set: a broker finds all (``IndexFile#<init>``)."""
     fits = found.fits
     return (
         found.kind is Kind.INDEX
@@ -190,7 +190,7 @@ def _has_more_room(found: Misfit) -> bool:
 
 
 def _that_know_the_queues(config: PipelineConfig, versions: Sequence[Version]) -> Sequence[Version]:
-    """The `versions`; without 4.9.3 if a topic has a BatchConsumeQueue and no release was named."""
+    """Return the `versions`, without 4.9.3 if a topic has a BatchConsumeQueue and no release was named."""
     if tuple(versions) != RELEASES or not read_topics(config, config.store).batch:
         return versions
     return [version for version in versions if version >= V5]
@@ -205,7 +205,7 @@ _COLUMNS = ("release", "starts", "lost", "no entry", "no key", "deleted", "dispa
 
 
 def as_table(examined: Examination) -> str:
-    """One line for each release: what it would lose, delete, dispatch and read."""
+    """Return a line for each release: what it would lose, delete, dispatch and read."""
     rows: list[tuple[str, ...]] = [_COLUMNS]
     for each in examined.diagnoses:
         found = each.prediction
@@ -226,7 +226,7 @@ def as_table(examined: Examination) -> str:
 
 
 def as_json(store: Path, examined: Examination) -> str:
-    """The fields of all predictions, as one JSON object."""
+    """Return all fields of all predictions as one JSON object."""
     found = examined.diagnoses
     settings = [{"cause": str(each), **asdict(each)} for each in examined.misfits]
     forgotten = None if examined.forgotten is None else asdict(examined.forgotten)
@@ -251,7 +251,7 @@ def as_json(store: Path, examined: Examination) -> str:
 
 
 def as_text(store: Path, examined: Examination) -> str:
-    """The report for people, in which the paths of facts are below the store."""
+    """Return the report for people, with paths relative to the store."""
     lines = []
     if examined.holder is not None:
         lines.append(
@@ -273,7 +273,7 @@ def as_text(store: Path, examined: Examination) -> str:
 
 
 def verdict(found: Prediction) -> str:
-    """What the release does with the store, in one line."""
+    """Say in one line what the release does with the store."""
     if found.obstacle is not None:
         return f"{found.release} does not start: {found.obstacle.why}"
     losses = []
@@ -307,7 +307,7 @@ def verdict(found: Prediction) -> str:
 
 
 def _recovery_reads(found: Prediction) -> str:
-    """The bytes that recovery reads, and about how long it takes."""
+    """Return the bytes that recovery reads, and about how long it takes, in words."""
     seconds = found.recovery_seconds
     return f"{found.recovered_bytes} bytes, {'under 1 s' if seconds < 1 else f'about {seconds:.0f} s'}"
 

@@ -1,4 +1,4 @@
-"""What the log itself has: the good records behind a cut, and how many belong into each queue and into the index."""
+"""The log by itself: the good records after a cut, and how many belong in each queue and in the index."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from reput.streaming.doctor.prediction import LostRecords, Moving
 from reput.streaming.doctor.start_settings import StartSettings
 from reput.streaming.effects.range_task import RangeTask
 
-# What is made of so much of the log at once stands in memory.
+# The effects of this much of the log are in memory at once.
 _RANGE_BYTES = 64 * 1024 * 1024
 
 
@@ -38,8 +38,8 @@ _RANGE_BYTES = 64 * 1024 * 1024
 class _Count:
     """Counts the entries that a broker makes in one queue.
 
-    `last_end` is where the record of the last one ends, a physical offset. With `stored`, the queue as it is on disk,
-    `moved` counts the entries that stand at another queue offset there.
+    `last_end` is the physical offset where the record of the last entry ends. With `stored`, the queue on disk, `moved`
+    counts the entries that have another queue offset there.
     """
 
     queue: ConsumeQueue
@@ -64,13 +64,13 @@ class _Count:
         return append.anomalies
 
     def take_run(self, run: Run) -> bool:
-        """Count entries that run on; False, with nothing counted, where the rules must look at each record."""
+        """Count consecutive entries; return False, and count nothing, if the rules must examine each record."""
         if (
             self.stored is not None
             and self.queue.files
             and run.first_queue_offset * CQ_STORE_UNIT_SIZE > self.queue.end
         ):
-            return False  # Where each of them comes to stand is looked at.
+            return False  # the place of each entry must be compared
         extent = self.queue.extend(run, self.size)
         if extent is None:
             return False
@@ -88,7 +88,7 @@ class _Count:
 class Expected:
     """How many entries a queue should have of records from `start` on, and where the record of the last one ends.
 
-    `last_end` is a physical offset; None where it is not known.
+    `last_end` is a physical offset; None if it is unknown.
     """
 
     start: int
@@ -104,28 +104,31 @@ class QueueRecords:
             return _Count(ConsumeQueue(topic, queue_id), file_size, stored)
 
         self._lives = QueueLives(count(), count)
-        # Entries that the rules of a ConsumeQueue do not judge.
+        # Entries that do not follow the rules of a ConsumeQueue.
         self._added = 0
 
     def take(self, entries: PieceEntries, number: int, run: Run | None) -> None:
-        """Go on with the entries of queue `number`, which are `run` where they run on."""
+        """Take the next entries, those of queue `number` in `entries`; `run` has them if they are consecutive."""
         try:
             if run is None or self._lives.later or not self._lives.replay.take_run(run):
                 self._lives.take(entries.queue_entries(number), CQ_STORE_UNIT_SIZE)
-        except SinkError:  # no queue begins at such a queue offset
+        except SinkError:  # a queue cannot begin at such a queue offset
             self._added += int(entries.counts[number])
 
     def add(self, count: int) -> None:
-        """Count entries of a BatchConsumeQueue, which takes all that come."""
+        """Count entries of a BatchConsumeQueue, which takes all of them."""
         self._added += count
 
     def moved(self, *, keeps_later_life: bool) -> int:
-        """How many entries a rebuild would move; it may keep the later life of a queue that started over alone."""
+        """Return how many entries a rebuild would move; it may keep only the later life of a queue."""
         life = self._lives.proven if keeps_later_life else None
         return (self._lives.replay if life is None else life.follower).moved
 
     def expected(self) -> Iterator[Expected]:
-        """What is right: the files show which. Where a replay leaves out messages of the later life, it is not."""
+        """Yield each correct state; the files show which of them is right.
+
+        A replay's is not correct if it leaves out messages of the later life.
+        """
         lives = self._lives
         for life in lives.later:
             yield Expected(life.began_at, life.follower.count, life.follower.last_end)
@@ -135,7 +138,7 @@ class QueueRecords:
 
 @dataclass
 class Belonging:
-    """The records that belong into each queue, how many of those with keys have none in the index, and the damage."""
+    """The records of each queue, the number of records with keys that the index lacks, and the damage."""
 
     queues: dict[tuple[str, int], QueueRecords] = field(default_factory=dict)
     index_missing: int = 0
@@ -144,12 +147,12 @@ class Belonging:
 
 @dataclass(frozen=True)
 class Indexed:
-    """Which records the index has: those that begin in `ranges` (first and last offset)."""
+    """The records in the index: those that begin in `ranges` (first and last offset, both inclusive)."""
 
     ranges: Sequence[tuple[int, int]]
 
     def count_outside(self, offsets: Int64s) -> int:
-        """How many of the records at these offsets have not."""
+        """Return how many of the records at these offsets the index lacks."""
         outside = np.ones(len(offsets), bool)
         for first, last in self.ranges:
             outside &= (offsets < first) | (offsets > last)
@@ -157,8 +160,8 @@ class Indexed:
 
 
 def belonging(files: Sequence[MappedFile], end: int, indexed: Indexed, settings: StartSettings) -> Belonging:
-    """What the good records of segments up to the offset `end` are to queues and index."""
-    # Keys of tags are 5.4.0's alone: a record without any other key is not counted.
+    """Find what belongs in queues and index of the good records in segments up to the offset `end`."""
+    # Only 5.4.0 and later index tags: a record without any other key is not counted.
     task = RangeTask(_options(settings), replace(settings.needs, index_tags=False, index=settings.misses_keys))
     found = Belonging()
     for span in _ranges(files, end):
@@ -180,9 +183,9 @@ def belonging(files: Sequence[MappedFile], end: int, indexed: Indexed, settings:
 
 
 def moving(config: PipelineConfig, settings: StartSettings) -> tuple[Moving, ...]:
-    """The queues of a store with entries that a rebuild of them, with ``onDamage=quarantine``, would move.
+    """Return the queues of a store with entries that a rebuild of them, with ``onDamage=quarantine``, would move.
 
-    This reads the log, which must have no hole: it is for a store that a rebuild is advised for.
+    This reads the log, which must not have a hole: it is for a store that a rebuild is advised for.
     """
     log = LogReader(config.log_options(onDamage=QUARANTINE))
     files, size = log.queue().files, settings.queue_file_size
@@ -204,7 +207,7 @@ def moving(config: PipelineConfig, settings: StartSettings) -> tuple[Moving, ...
 
 
 def _ranges(files: Sequence[MappedFile], end: int) -> Iterator[OffsetRange]:
-    """The log up to the offset `end`, which is where a record begins, in ranges."""
+    """Cut the log up to the offset `end`, where a record begins, into ranges."""
     queue = MappedFileQueue(tuple(files), ())
     for file in files:
         stop = min(file.end, end)
@@ -214,9 +217,9 @@ def _ranges(files: Sequence[MappedFile], end: int) -> Iterator[OffsetRange]:
 def lost_records(
     files: Sequence[MappedFile], cut: int, last_store_timestamp: int | None, settings: StartSettings
 ) -> LostRecords:
-    """The good records from the offset `cut` on.
+    """Return the good records from the offset `cut` on.
 
-    Older ones than the last before the cut, which a log that was cut before may have behind its end, do not count.
+    Records older than the last one before the cut do not count: a log that was cut before may have them after its end.
     """
     topics: Counter[str] = Counter()
     size, end, offsets = 0, 0, []

@@ -1,8 +1,8 @@
-"""What a broker's start does with a store, step by step as the broker takes them; nothing is written.
+"""Predict what a broker's start does with a store, step by step as the broker does; nothing is written.
 
 ``DefaultMessageStore#load``, ``#recover`` and ``#start``; ``source/releases.py`` says what each release does. First
 come the files that a broker finds, as it lists and loads them (``MappedFileQueue#load``, ``ConsumeQueueStore#load``,
-``IndexService#load``): a file that it does not load ends its start.
+``IndexService#load``): a file that it cannot load ends its start.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Segment:
 
     @property
     def end(self) -> int:
-        """The physical offset behind the bytes that count."""
+        """The physical offset after the bytes that count."""
         return self.file.file_from_offset + self.wrote
 
 
@@ -91,8 +91,8 @@ class IndexFiles:
     """The index as it is loaded.
 
     `ranges` are the physical offsets of the first and the last record whose keys each file has, in order; a file that
-    was cut has fewer than its header says. `end` is the offset of the last record by the headers: the broker puts keys
-    of none before it. `removed` are the paths of files that are deleted.
+    was cut has fewer than its header says. `end` is the offset of the last record by the headers: the broker indexes no
+    record before it. `removed` are the paths of files that are deleted.
     """
 
     ranges: list[tuple[int, int]] = field(default_factory=list)
@@ -101,7 +101,7 @@ class IndexFiles:
 
 
 def load_segments(directories: Iterable[Path], settings: StartSettings, removed: list[Path]) -> list[Segment]:
-    """The segments, oldest first; `removed` gets the path of one that is deleted as they are loaded."""
+    """Return the segments, oldest first; `removed` gets the path of one that is deleted during loading."""
     paths = [path for directory in directories for path in _listed(directory)]
     return [
         Segment(MappedFile(begin, settings.segment_size, str(path)), settings.segment_size)
@@ -110,12 +110,12 @@ def load_segments(directories: Iterable[Path], settings: StartSettings, removed:
 
 
 def load_queues(store: Path, settings: StartSettings) -> dict[tuple[str, int], BrokerQueue]:
-    """Every queue by topic and queue id.
+    """Return every queue by topic and queue id.
 
     Raises
     ------
     NoStartError
-        A file has another size, or a release of 5.x finds a queue of the other kind than its topic has.
+        A file has a wrong size, or a release of 5.x finds a queue of another kind than its topic has.
     """
     found: dict[tuple[str, int], BrokerQueue] = {}
     if settings.in_rocksdb:
@@ -141,7 +141,7 @@ def load_queues(store: Path, settings: StartSettings) -> dict[tuple[str, int], B
 
 
 def _rocksdb_queues(database: Path) -> dict[tuple[str, int], BrokerQueue]:
-    """The queues of a RocksDB database, with their entries."""
+    """Return the queues of a RocksDB database, with their entries."""
     found: dict[tuple[str, int], BrokerQueue] = {}
     with RocksDBQueues.open(database) as queues:
         for (topic, queue_id), place in queues.last.items():
@@ -157,7 +157,7 @@ def _rocksdb_queues(database: Path) -> dict[tuple[str, int], BrokerQueue]:
 
 
 def _dispatched_to(settings: StartSettings) -> int:
-    """How far the log is in queues in RocksDB: 0 for a new database; -1 for files, which say it themselves."""
+    """Return how far RocksDB has queues of the log: 0 for a new database; -1 for files, which show it themselves."""
     if not settings.in_rocksdb:
         return -1
     if settings.database is None:
@@ -167,7 +167,7 @@ def _dispatched_to(settings: StartSettings) -> int:
 
 
 def _queues_in(top: Path) -> Iterator[tuple[str, int, Path]]:
-    """Topic, queue id and directory of each queue; the broker makes the path of a queue from the number."""
+    """Yield topic, queue id and directory of each queue; the broker makes the path of a queue from the number."""
     for topic in _listed(top):
         for directory in _listed(topic):
             queue_id = parse_int(directory.name)
@@ -176,7 +176,7 @@ def _queues_in(top: Path) -> Iterator[tuple[str, int, Path]]:
 
 
 def _check_kinds(store: Path, settings: StartSettings) -> None:
-    """``ConsumeQueueStore#queueTypeShouldBe``, which is asked for each directory of a queue."""
+    """Check each directory of a queue as ``ConsumeQueueStore#queueTypeShouldBe`` does."""
     batch_topics = settings.needs.batch_topics
     for top, other in ((CONSUME_QUEUE, BATCH_CONSUME_QUEUE), (BATCH_CONSUME_QUEUE, CONSUME_QUEUE)):
         for topic in _listed(store / top):
@@ -188,7 +188,7 @@ def _check_kinds(store: Path, settings: StartSettings) -> None:
 
 
 def load_index(store: Path, checkpoint: StoreCheckpoint, settings: StartSettings, *, is_abnormal: bool) -> IndexFiles:
-    """The index; without a clean stop, files that are newer than the checkpoint are deleted."""
+    """Return the index; without a clean stop, files that are newer than the checkpoint are deleted."""
     index = IndexFiles()
     for path in sorted(_listed(store / INDEX)):
         if parse_long(path.name) is None:
@@ -209,7 +209,7 @@ def load_index(store: Path, checkpoint: StoreCheckpoint, settings: StartSettings
 
 
 def _last_offset(path: Path, header: IndexHeader, settings: StartSettings) -> int | None:
-    """The offset of the last record whose keys a file has; None if it was cut before the first of them."""
+    """Return the offset of the last record whose keys a file has; None if it was cut before the first of them."""
     first, size = entry_at(1, settings.max_hash_slot_num), path.stat().st_size
     count = (size - first) // INDEX_ENTRY.itemsize
     if count >= header.next_entry - 1:
@@ -221,7 +221,7 @@ def _last_offset(path: Path, header: IndexHeader, settings: StartSettings) -> in
 
 
 def load_checkpoint(store: Path) -> StoreCheckpoint:
-    """The store's checkpoint; zeros without a file."""
+    """Return the store's checkpoint; zeros without a file."""
     path = store / STORE_CHECKPOINT
     if path.is_dir():
         raise NoStartError(Part.CHECKPOINT, f"{path} is a directory where the broker opens a file", path)
@@ -234,7 +234,7 @@ def load_checkpoint(store: Path) -> StoreCheckpoint:
 def _load_row(
     part: Part, paths: list[Path], size: int, settings: StartSettings, removed: list[Path]
 ) -> Iterator[tuple[int, Path]]:
-    """Where each file of a row begins, and its path, in the order of names (``MappedFileQueue#doLoad``).
+    """Yield the begin and the path of each file of a row, in the order of names (``MappedFileQueue#doLoad``).
 
     Since 5.1.3, an empty file at the end of the row is deleted: its path goes to `removed`.
     """
@@ -267,20 +267,20 @@ def _header(path: Path) -> IndexHeader:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Records at which the broker's own dispatch ends in an exception, though they are whole.
+# Whole records at which the broker's own dispatch ends in an exception.
 #
 # ``ConsumeQueue#multiDispatchLmqQueue`` and ``ReputMessageService#notifyMessageArrive4MultiQueue`` parse the offsets in
-# further queues, and 4.9.3's ``checkMultiDispatchQueue`` takes it that each record has properties. Recovery ends with
-# such an exception; a replay tries the record again, for ever.
+# further queues, and 4.9.3's ``checkMultiDispatchQueue`` assumes that each record has properties. Recovery ends with
+# such an exception; a replay tries the record again for ever.
 
 _RETRY_TOPIC = "%RETRY%"
 
 
 @dataclass(frozen=True)
 class DispatchError:
-    """A record that the broker cannot dispatch: where it begins, what it throws at, and whether it has an entry.
+    """A record that the broker cannot dispatch: where it begins, why the broker throws, and whether it has an entry.
 
-    `before` is how many records were looked at before it.
+    `before` is how many records were examined before it.
     """
 
     offset: int
@@ -292,7 +292,7 @@ class DispatchError:
 def first_error(
     file: MappedFile, found: GoodRecords, start: int, settings: StartSettings, *, in_replay: bool
 ) -> DispatchError | None:
-    """The first of some records of a segment, from the offset `start` on, at which the broker's dispatch fails."""
+    """Return the first record of a segment, from the offset `start` on, at which the broker's dispatch fails."""
     wants_properties = _wants_properties(settings)
     looks = settings.needs.multi_dispatch is not None or (in_replay and settings.notifies)
     if not ((found.names_queues and looks) or (found.lacks_properties and wants_properties)):
@@ -316,7 +316,7 @@ def first_error(
 
 
 def error_of(record: BrokerRecord, settings: StartSettings, *, in_replay: bool) -> DispatchError | None:
-    """Why the broker cannot dispatch a record; None if it can."""
+    """Return why the broker cannot dispatch a record; None if it can."""
     further = None
     if record.properties is not None:
         get = record.properties.get
@@ -329,7 +329,7 @@ def error_of(record: BrokerRecord, settings: StartSettings, *, in_replay: bool) 
 def _why(
     settings: StartSettings, topic: str, further: tuple[str, str] | None, *, queued: bool, in_replay: bool
 ) -> str | None:
-    """What the broker throws at; `further` are the two properties, None for a record without any property."""
+    """Return why the broker throws; `further` are the two properties, None for a record without any property."""
     if further is None:
         return "it has no properties" if queued and _wants_properties(settings) else None
     bad = None
@@ -356,19 +356,20 @@ def _text(columns: RecordColumns, span: np.ndarray[tuple[int], np.dtype[np.int64
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What a broker makes of the records that it dispatches at its start: entries of queues, and whether there are keys.
+# The effects of the records that a broker dispatches at its start: entries of queues, and ranges with keys.
 
 WAITS = "the broker waits for its replay for ever, and does not come up"
 
 
 @dataclass
 class Dispatcher:
-    """Dispatches to queues in memory, and notes what goes to the index.
+    """Dispatches to queues in memory, and notes which records go to the index.
 
-    `first` is the physical offset of the first record, `count` how many there were. The index takes no record before
-    `index_end`; a record that states a wrong offset moves it (`astray` is where the last such record begins). `indexed`
-    are the ranges of the log that the index takes. `dispatched_to` is how far RocksDB was when it was loaded, and
-    `committed_to` how far it says it is since records were dispatched to it, which may be less; None without one.
+    `first` is the physical offset of the first record, `count` the number of records. The index takes no record before
+    `index_end`; a record that states a wrong offset moves that (`astray` is where the last such record begins).
+    `indexed` are the ranges of the log that the index takes. `dispatched_to` is how far RocksDB was when it was loaded,
+    and `committed_to` how far it says it is since records were dispatched to it, which may be less; None without
+    RocksDB.
     """
 
     store: Path
@@ -389,7 +390,7 @@ class Dispatcher:
 
     @property
     def max_physic_offset(self) -> int:
-        """Where the last record that is in any queue ends; -1 without one, or what RocksDB says, 0 at first."""
+        """Where the last record in any queue ends; -1 if there is none; with RocksDB its own answer, at first 0."""
         if self.settings.in_rocksdb:
             return self.dispatched_to if self.committed_to is None else self.committed_to
         return max((queue.max_physic_offset for queue in self.queues.values()), default=-1)
@@ -402,12 +403,12 @@ class Dispatcher:
         *,
         in_replay: bool = False,
     ) -> None:
-        """Dispatch records of a segment; of those that begin at or before `behind`, none.
+        """Dispatch records of a segment that begin after the offset `behind`, or all of them.
 
         Raises
         ------
         NoStartError
-            The broker's dispatch of a record fails; those before it are dispatched.
+            The broker's dispatch of a record fails; the records before it are dispatched.
         """
         if isinstance(found, OddRecord):
             record = found.check.record
@@ -439,7 +440,7 @@ class Dispatcher:
         _stop_at(error, file, in_replay=in_replay)
 
     def _behind(self, file: MappedFile, found: GoodRecords, behind: int) -> tuple[int, int]:
-        """How many of the records begin behind an offset, and where the first of them does."""
+        """Return how many of the records begin after the offset `behind`, and where the first of them begins."""
         count, first = 0, found.end
         for window in scan_windows(file, found.start, found.end, DecodeOptions()):
             starts = window.start + window.parts[:, rk.AT]
@@ -518,14 +519,14 @@ def _stop_at(error: DispatchError | None, file: MappedFile, *, in_replay: bool) 
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The broker's replay of its log from where its queues end, once recovery has ended the log.
+# The broker's replay of its log from the end of its queues, after recovery has found the log's end.
 #
-# ``DefaultMessageStore#start`` and ``ReputMessageService#doReput``, whose position drifts behind a record of wrong
+# ``DefaultMessageStore#start`` and ``ReputMessageService#doReput``, whose position drifts after a record of wrong
 # sizes.
 
 
 def replay_from(segments: list[Segment], dispatcher: Dispatcher) -> int:
-    """Where the replay begins: at the end of the last record that has a queue entry, or at the log's begin."""
+    """Return where the replay begins: at the end of the last record that has a queue entry, or at the log's begin."""
     return max(segments[0].file.file_from_offset if segments else 0, dispatcher.max_physic_offset, 0)
 
 
@@ -535,7 +536,7 @@ def replay(segments: list[Segment], start: int, dispatcher: Dispatcher, settings
     Raises
     ------
     NoStartError
-        The replay does not get there: a segment is missing, or it cannot pass over a record.
+        The replay does not reach the end: a segment is missing, or it cannot pass over a record.
     """
     at = start
     while segments and at < segments[-1].end:
@@ -551,7 +552,7 @@ def replay(segments: list[Segment], start: int, dispatcher: Dispatcher, settings
 
 
 def _replay_buffer(segment: Segment, begin: int, dispatcher: Dispatcher, settings: StartSettings) -> int:
-    """Dispatch what is readable of a segment from `begin` on; returns where the replay goes on."""
+    """Dispatch the readable records of a segment from `begin` on; return where the replay continues."""
     at = position = begin
     size = segment.end - begin
     read = 0
@@ -578,13 +579,13 @@ def _replay_buffer(segment: Segment, begin: int, dispatcher: Dispatcher, setting
                 return at + size - read
             why = f"{check.why} at offset {position}: a slave does not pass over it, {WAITS}"
             raise NoStartError(Part.REPLAY, why, segment.file.path)
-        # The broker goes on parsing behind the parts, and adds the stated size to its position.
+        # The broker parses on after the record's parts, but adds the stated size to its position.
         at, position = at + check.size, check.position
     return at
 
 
 def _segment_of(segments: list[Segment], offset: int) -> Segment | None:
-    """The segment that holds `offset` (``MappedFileQueue#findMappedFileByOffset``); for 0, the first one."""
+    """Return the segment that holds `offset` (``MappedFileQueue#findMappedFileByOffset``); for 0, the first one."""
     for segment in segments:
         if segment.file.file_from_offset <= offset < segment.file.end:
             return segment
@@ -602,7 +603,7 @@ _OUT_OF_MEMORY = "no JVM makes so large an array: the broker ends with an OutOfM
 
 @dataclass(frozen=True)
 class FoundEnd:
-    """Where recovery found the log to end.
+    """The end of the log that recovery found.
 
     Attributes
     ----------
@@ -611,7 +612,7 @@ class FoundEnd:
     segment
         The segment in which it ends.
     why
-        What the broker makes of what stands there; empty behind a file's blank.
+        How the broker reads the bytes there; empty after a file's blank.
     last_store_timestamp
         The store time (ms) of the last record before; None without one.
     begins_in
@@ -637,7 +638,7 @@ def recover_log(
     *,
     is_abnormal: bool,
 ) -> FoundEnd:
-    """Follow the log as recovery does, dispatching what it dispatches; `segments` has at least one.
+    """Follow the log and dispatch as recovery does; `segments` has at least one.
 
     Raises
     ------
@@ -651,7 +652,7 @@ def recover_log(
     dispatches = is_abnormal or settings.does(releases.RECOVERY_DISPATCHES)
     behind = None if is_abnormal else queued_to
     if behind is not None and settings.does(releases.KEEPS_QUEUED_OFFSET):
-        # Queues, index and transactions get what any of them lacks.
+        # Every record that queues, index or transactions lack is dispatched to all of them.
         behind = min(behind, *(last for last in settings.in_rocksdb_to if last > 0), behind)
     stored, records = None, 0
     while True:
@@ -676,15 +677,15 @@ def recover_log(
 
 
 def recovery_seconds(read_bytes: int, records: int, dispatched: int) -> float:
-    """About how many seconds a broker's recovery takes for these bytes and records, of which some are dispatched.
+    """Estimate the seconds of a broker's recovery that reads these bytes and records and dispatches some of them.
 
-    Of a log in the page cache: docs/commands/doctor.md has the 72 starts that this was fitted to.
+    This holds for a log in the page cache: docs/commands/doctor.md has the 72 starts that it was fitted to.
     """
     return round(0.15 + read_bytes * 0.6e-9 + records * 0.8e-6 + dispatched * 1e-6, 2)
 
 
 def _last_of(found: GoodRecords | OddRecord) -> tuple[int, int]:
-    """The store time of the last record, and the offset behind it."""
+    """Return the store time of the last record, and the offset after it."""
     if isinstance(found, GoodRecords):
         return found.last_store_timestamp, found.end
     assert found.check.record is not None
@@ -692,7 +693,7 @@ def _last_of(found: GoodRecords | OddRecord) -> tuple[int, int]:
 
 
 def cut_log(segments: list[Segment], offset: int) -> list[Segment]:
-    """End the log at `offset`: changes `segments`, and returns those that the broker deletes."""
+    """End the log at `offset`: change `segments`, and return those that the broker deletes."""
     removed = []
     for segment in list(segments):
         if segment.file.end <= offset:
@@ -706,7 +707,7 @@ def cut_log(segments: list[Segment], offset: int) -> list[Segment]:
 
 
 def cut_queues(dispatcher: Dispatcher, queued_to: int, offset: int) -> None:
-    """Cut the queues of a log that ends at `offset`, if any of them reached so far when it was asked (`queued_to`)."""
+    """Cut the queues of a log that ends at `offset`, if any reached that far when the broker asked (`queued_to`)."""
     if queued_to >= offset:
         for queue in dispatcher.queues.values():
             queue.truncate(offset)
@@ -715,12 +716,13 @@ def cut_queues(dispatcher: Dispatcher, queued_to: int, offset: int) -> None:
 def cut_rocksdb_queues(store: Path, segments: list[Segment], dispatcher: Dispatcher, offset: int) -> None:
     """Cut the queues in RocksDB of a log that ends at `offset`; `segments` are those before the log is cut.
 
-    Before 5.3.2 nothing is cut if a record was dispatched, whatever the other queues hold (``#truncateDirty``).
+    Before 5.3.2 the broker cuts none of them if a record was dispatched, whatever the other queues hold
+    (``#truncateDirty``).
 
     Raises
     ------
     OptionError
-        What the broker makes of queues that reach further is not known.
+        It is not known what the broker does with queues that reach further.
     """
     settings, what = dispatcher.settings, "queues in RocksDB that reach past the log's end"
     if (dispatcher.committed_to or 0) > offset:
@@ -731,7 +733,7 @@ def cut_rocksdb_queues(store: Path, segments: list[Segment], dispatcher: Dispatc
     beyond = [queue for queue in queues if queue.last is not None and queue.last.physical_offset >= offset]
     cuts_all = settings.does(releases.CUTS_ALL_QUEUES_IN_ROCKSDB)
     if dispatcher.committed_to is not None:
-        # RocksDB says now that it is as far as the record that was dispatched last, and nothing is cut. From 5.3.2 on
+        # RocksDB now says that it ends at the record that was dispatched last, and nothing is cut. From 5.3.2 on
         # another thread writes that, before recovery asks or after it: mostly before.
         if beyond and cuts_all:
             raise not_known(settings.version, f"{what} and an abort file", store)
@@ -743,7 +745,7 @@ def cut_rocksdb_queues(store: Path, segments: list[Segment], dispatcher: Dispatc
 
 
 def correct_min_offsets(dispatcher: Dispatcher, settings: StartSettings) -> None:
-    """``ConsumeQueue#correctMinOffset`` of each queue, as far as it matters for a start.
+    """Run ``ConsumeQueue#correctMinOffset`` for each queue, as far as it matters for a start.
 
     Raises
     ------
@@ -763,7 +765,7 @@ def correct_min_offsets(dispatcher: Dispatcher, settings: StartSettings) -> None
 
 @dataclass
 class _Start:
-    """One start, as far as it has come."""
+    """One start, up to the step that it has reached."""
 
     store: Path
     settings: StartSettings
@@ -778,14 +780,14 @@ class _Start:
     missing_entries: int = 0
     last_is_missing: bool = False
     reach: int = 0
-    # Queues whose last entry is not that of their last record.
+    # Queues that lack the entry of their last record.
     behind: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.dispatcher = Dispatcher(self.store, self.settings, {})
 
     def load(self, commit_log: Sequence[Path]) -> None:
-        """Load what there is, recover queues and log, and cut both."""
+        """Load the files, recover queues and log, and cut both."""
         self.segments = load_segments(commit_log, self.settings, self.removed)
         self.files = [segment.file for segment in self.segments]
         self.dispatcher.queues = load_queues(self.store, self.settings)
@@ -859,7 +861,7 @@ class _Start:
         return self.segments[-1].end if self.segments else 0
 
     def prediction(self) -> Prediction:
-        """What is known so far."""
+        """The prediction as far as the start has come."""
         recovery = Recovery.ABNORMAL if self.is_abnormal else Recovery.NORMAL
         read = self._recovered_bytes()
         removed_queue_files = [path for queue in self.dispatcher.queues.values() for path in queue.removed]
@@ -911,7 +913,7 @@ class _Start:
             queue, records = queues.get((topic, queue_id)), kept.queues.get((topic, queue_id))
             wanted = list(records.expected()) if records is not None else [Expected(begin, 0)]
             entries = queue.entries_from(begin) if queue else 0
-            # A queue that started over may have the entries of one life or of both: what lacks least is what it is.
+            # A queue that started over may have the entries of one life or of both: take the state that lacks least.
             last_end = queue.last_end if queue else 0
             missing, _, number = min(
                 (
@@ -922,7 +924,7 @@ class _Start:
                 for number, each in enumerate(wanted)
             )
             expected = wanted[number]
-            # Entries that lead to no good record may be as many as are missing, and files may be another queue's.
+            # As many entries may be missing as lead to no good record, and files may belong to another queue.
             is_behind = expected.last_end is not None and (
                 last_end < expected.last_end or (missing == 0 and last_end != expected.last_end)
             )
@@ -957,7 +959,7 @@ class _Start:
 
 
 def no_start(store: Path, settings: StartSettings, why: str) -> Prediction:
-    """The prediction for a broker whose settings are not those of the store's files."""
+    """Return the prediction for a broker whose settings are not those of the store's files."""
     recovery = Recovery.ABNORMAL if (store / ABORT).exists() else Recovery.NORMAL
     return Prediction(settings.release, recovery, Obstacle(Part.SETTINGS, why))
 
@@ -965,7 +967,7 @@ def no_start(store: Path, settings: StartSettings, why: str) -> Prediction:
 def predict(
     store: Path, commit_log: Sequence[Path], settings: StartSettings, *, is_abnormal: bool | None = None
 ) -> Prediction:
-    """What a broker with these settings does; `is_abnormal` says so in place of the store's ``abort`` file.
+    """Return what a broker with these settings does; `is_abnormal` counts in place of the store's ``abort`` file.
 
     Raises
     ------

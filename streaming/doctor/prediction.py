@@ -1,4 +1,4 @@
-"""What is predicted of a broker's start.
+"""The prediction of a broker's start.
 
 All offsets are physical offsets unless they are called queue offsets.
 """
@@ -10,14 +10,14 @@ from enum import Enum
 
 
 class Recovery(Enum):
-    """How a broker takes its store: as after a clean stop, or not trusting it because of its ``abort`` file."""
+    """How a broker takes its store: as after a clean stop, or without trusting it because of its ``abort`` file."""
 
     NORMAL = "normal"
     ABNORMAL = "abnormal"
 
 
 class Part(Enum):
-    """What of a store keeps a broker from starting."""
+    """The part of a store that keeps a broker from starting."""
 
     SETTINGS = "settings"
     ABORT = "abort"
@@ -33,9 +33,9 @@ class Part(Enum):
 
 @dataclass(frozen=True)
 class Obstacle:
-    """Why a broker does not start: what it meets, in which part and file (None for no single one).
+    """Why a broker does not start: the reason, the part and the file (None if it is not a single file).
 
-    `size` is the size in bytes that the file should have, where it has another one.
+    `size` is the right size of the file in bytes, if its size is the reason.
     """
 
     part: Part
@@ -61,9 +61,10 @@ class LostRecords:
 
 @dataclass(frozen=True)
 class LogCut:
-    """Where the broker ends the log: at `offset`, byte `position` of the segment `file`, and what stands there to it.
+    """Where the broker ends the log: at `offset`, byte `position` of the segment `file`.
 
-    `why` is empty at a file's blank. `removed` are the segments that the broker deletes.
+    `why` is how the broker reads the bytes there; it is empty at a file's blank. `removed` are the segments that the
+    broker deletes.
     """
 
     offset: int
@@ -76,10 +77,10 @@ class LogCut:
 
 @dataclass(frozen=True)
 class PredictedQueue:
-    """A queue once the broker has dispatched all it will: its next queue offset, and how far it is from the log.
+    """A queue after the broker has dispatched everything it will: its next queue offset, and how complete it is.
 
-    `records` is how many records of the log belong into it, and `missing` how many of these it stays without.
-    `entries` is how many of the log's records it has: of an earlier life, too, if its topic was deleted and made again.
+    `records` is how many records of the log belong in it, and `missing` how many of these it lacks for good. `entries`
+    is how many of the log's records it has, including those of an earlier life if its topic was deleted and made again.
     """
 
     topic: str
@@ -92,7 +93,7 @@ class PredictedQueue:
 
 @dataclass(frozen=True)
 class Moving:
-    """A queue with entries that a rebuild would put at other queue offsets than they have today, and how many."""
+    """A queue with entries that a rebuild would put at other queue offsets than today, and how many."""
 
     topic: str
     queue_id: int
@@ -101,7 +102,7 @@ class Moving:
 
 @dataclass(frozen=True)
 class PredictedTimers:
-    """What becomes of the timer messages of the log that have a unique key.
+    """The fate of the timer messages in the log that have a unique key.
 
     Attributes
     ----------
@@ -110,13 +111,13 @@ class PredictedTimers:
     are_sent
         Whether the release, with its settings, sends any.
     reads_from
-        The queue offset from which on it reads ``rmq_sys_wheel_timer``; None where it reads nothing.
+        The queue offset from which it reads ``rmq_sys_wheel_timer``; None if it does not read it.
     due
         How many it sends at once, because their time is over.
     sent_again
         How many of these were delivered before, or recalled.
     lost
-        How many of those that wait are never sent: they are not read again, and in no slot that is still read.
+        How many waiting ones are never sent: they are not read again, and not in a slot that is still read.
     """
 
     waiting: int = 0
@@ -129,7 +130,7 @@ class PredictedTimers:
 
 @dataclass(frozen=True)
 class PredictedTransactions:
-    """What becomes of the half messages of the log.
+    """The fate of the half messages in the log.
 
     Attributes
     ----------
@@ -138,7 +139,7 @@ class PredictedTransactions:
     unchecked
         How many of these the release, with its settings, never checks.
     checked_again
-        How many that were ended are checked again.
+        How many of those that were ended are checked again.
     """
 
     open: int = 0
@@ -148,7 +149,7 @@ class PredictedTransactions:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What one release does with a store.
+    """The effects of one release's start on a store.
 
     Attributes
     ----------
@@ -161,11 +162,11 @@ class Prediction:
     recovers_from
         The segment that recovery begins at; None without one.
     holes
-        Ranges of the log that no segment holds, each with its end (exclusive).
+        Ranges of the log that are not in any segment, each with its end (exclusive).
     log_end, cut
-        Where the log ends then, and how that comes; None where it does not get so far.
+        Where the log ends then, and why; None if the start does not get that far.
     removed_segments
-        Paths of segments that it deletes as it loads them, where it does not get to a cut.
+        Paths of segments that it deletes while loading them, if the start does not reach a cut.
     dispatched, dispatches_from
         How many records it dispatches, in recovery and in the replay, and the first of them; None without one.
     replays_from
@@ -177,21 +178,21 @@ class Prediction:
     damaged_ranges
         How many ranges of the log before its end hold no good record, and are not cut off.
     unserved
-        How many entries more than records the queues have, at least: they lead into the damaged ranges.
+        The least number of entries that the queues have beyond their records: they lead into the damaged ranges.
     beyond_end
-        How many entries of queues in RocksDB lead behind the log's end, and stay: new messages of these queues get
+        How many entries of queues in RocksDB lead beyond the log's end, and stay: new messages of these queues get
         queue offsets after them.
     index_end
-        The offset before which the index takes no keys: of its last record when it is loaded, or of a later record
+        The offset before which the index takes no keys: that of its last record when it is loaded, or of a later record
         that states a wrong offset.
     astray
         Where that later record begins; None without one.
     missing_entries
-        How many queue entries lead to records whose segments are missing: in `holes`, or behind the last segment.
+        How many queue entries lead to records whose segments are missing: in `holes`, or after the last segment.
     reach
         Where the last record ends, or begins, that queues or index have when they are loaded.
     last_is_missing
-        Queues or index have records behind the last segment's end.
+        Whether queues or index have records after the last segment's end.
     renumbered
         Topics whose queues it does not look for, so that their messages get other queue offsets.
     recovered_bytes, recovery_seconds
@@ -201,9 +202,9 @@ class Prediction:
     misread_index
         Why it takes the index files for files of other sizes, so that it finds no key in them; empty if it does not.
     not_seen
-        Which queues are where reput does not look, in a sentence; empty without such.
+        A sentence about queues where reput does not look; empty without such.
     timers, transactions
-        What becomes of timer messages and of half messages; None where the log has none.
+        The fate of timer messages and of half messages; None if the log has none.
     """
 
     release: str
@@ -244,7 +245,7 @@ class Prediction:
 
     @property
     def has_lost_its_log(self) -> bool:
-        """Whether queues or index have records, and there is no segment."""
+        """Whether queues or index have records but there are no segments."""
         return self.last_is_missing and self.recovers_from is None and self.log_end == 0
 
     @property
@@ -254,36 +255,36 @@ class Prediction:
 
     @property
     def is_cut_back(self) -> bool:
-        """Whether queues or index have a record behind the last good one of the log: a rebuild wants to be sure."""
-        # Good records that the broker would cut off are there for a rebuild.
+        """Whether queues or index have a record after the last good one of the log: a rebuild then needs ``--yes``."""
+        # A rebuild reads good records that the broker would cut off.
         good_end = self.log_end if self.lost.end is None else self.lost.end
         return self.last_is_missing or (good_end is not None and self.reach > good_end)
 
     @property
     def short_queues(self) -> tuple[PredictedQueue, ...]:
-        """The queues that stay without some of their records."""
+        """The queues that lack some of their records for good."""
         return tuple(queue for queue in self.queues if queue.missing)
 
     @property
     def index_is_ahead(self) -> bool:
-        """Whether the index ends behind the log: the broker will put no keys of new messages before that offset."""
+        """Whether the index ends beyond the log: the broker will index no new messages before that offset."""
         return self.log_end is not None and self.index_end >= max(1, self.log_end)
 
     @property
     def removed(self) -> tuple[str, ...]:
-        """Paths of all files that it deletes."""
+        """The paths of all files that it deletes."""
         segments = self.cut.removed if self.cut is not None else self.removed_segments
         return (*segments, *self.removed_queue_files, *self.removed_index_files)
 
     @property
     def leaves_a_way_back(self) -> bool:
-        """Whether the store is as it was after such a start, as long as no message came."""
+        """Whether the store is unchanged after such a start, as long as no message came."""
         is_unchanged = self.obstacle is not None and self.obstacle.part is Part.SETTINGS
         return is_unchanged or (self.is_harmless and not self.removed)
 
     @property
     def is_harmless(self) -> bool:
-        """Whether it starts and nothing is lost, in log, queues or index."""
+        """Whether it starts and loses nothing in log, queues or index."""
         is_lossless = not (self.lost.count or self.short_queues or self.index_missing or self.index_is_ahead)
         is_lossless &= not self.missing_entries
         is_lossless &= not self.beyond_end

@@ -23,7 +23,7 @@ from reput.streaming.config.consumer_offsets import ConsumerOffsetsWatch
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.output.recovery_start import RecoverySettings, recovery_settings
 
-#: Settings of ``broker.conf`` whose effect on a start is known, so that they can be tried.
+#: Settings of ``broker.conf`` that can be tried, because their effect on a start is known.
 KNOWN_CHANGES = (
     *("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "mapperFileSizeBatchConsumeQueue"),
     *("maxHashSlotNum", "maxIndexNum", "messageIndexEnable", "messageIndexSafe"),
@@ -31,7 +31,7 @@ KNOWN_CHANGES = (
     *("checkCRCOnRecover", "forceVerifyPropCRC", "commitLogRecoverMaxNum", "recheckReputOffsetFromCq"),
     *("timerWheelEnable", "timerRocksDBEnable", "transRocksDBEnable", "indexRocksDBEnable"),
 )
-#: The releases that are asked about where none is named.
+#: The releases to ask about if none is named.
 RELEASES: tuple[Version, ...] = (V4, V5)
 
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
@@ -48,7 +48,7 @@ _SWITCHED = (
     "the queues are in files: 'reput queues --to rocksdb' moves them first; a broker that is only switched makes "
     "queues of its last ten segments, without the first message of the log"
 )
-# With these a broker of 5.x starts in other ways, which are not followed.
+# With these settings a broker of 5.x starts in ways that are not modelled.
 _OTHER_STARTS = (
     "duplicationEnable",
     "enableControllerMode",
@@ -59,12 +59,22 @@ _OTHER_STARTS = (
 
 @dataclass(frozen=True)
 class WaitingSettings:
-    """What a broker does with timer messages and half messages.
+    """The settings about timer messages and half messages.
 
-    `sends_timers` says whether it sends any, `timers_in_rocksdb` and `transactions_in_rocksdb` whether it keeps new
-    ones in RocksDB. `takes_snapshots` of the wheel (``timerWheelSnapshotFlush``). `precision_ms` and `timer_log_size`
-    are ``timerPrecisionMs`` and ``mappedFileSizeTimerLog`` (bytes). Half messages are checked from the queue offset
-    `checked_to` on. What recalls a timer message names its topic, too, if it `recalls_by_topic`.
+    Attributes
+    ----------
+    sends_timers
+        Whether the broker sends timer messages.
+    timers_in_rocksdb, transactions_in_rocksdb
+        Whether it keeps new ones in RocksDB.
+    takes_snapshots
+        Of the wheel: ``timerWheelSnapshotFlush``.
+    precision_ms, timer_log_size
+        ``timerPrecisionMs``, and ``mappedFileSizeTimerLog`` in bytes.
+    checked_to
+        The queue offset from which half messages are checked.
+    recalls_by_topic
+        Whether a recall of a timer message also names its topic.
     """
 
     sends_timers: bool = True
@@ -78,7 +88,7 @@ class WaitingSettings:
 
     @classmethod
     def of(cls, config: PipelineConfig, broker: BrokerConf, version: Version) -> WaitingSettings:
-        """Those of a ``broker.conf`` and the store's ``config/`` under a release."""
+        """Return those of a ``broker.conf`` and the store's ``config/`` under a release."""
         seen = ConsumerOffsetsWatch(config, config.store).look(takes_backup=True)
         keeps_more = releases.KEEPS_MORE_IN_ROCKSDB.holds(version)
         sends = releases.KEEPS_TIMERS.holds(version) and broker.switch("timerWheelEnable", default=True)
@@ -97,18 +107,18 @@ class WaitingSettings:
 
 @dataclass(frozen=True)
 class StartSettings(RecoverySettings):
-    """What one release would start with.
+    """The settings that one release would start with.
 
     Attributes
     ----------
     version
         The release.
     needs
-        What is made of a dispatched record.
+        Which entries and keys it makes of a dispatched record.
     segment_size, queue_file_size, batch_file_size, ext_file_size
         The sizes of files in bytes; None for no ConsumeQueueExt.
     max_hash_slot_num, max_index_num
-        The hash slots of an index file; how many keys it holds, and one more.
+        The hash slots of an index file; the number of keys it holds, plus one.
     replays_from_queues
         The replay begins where the queues end: 4.9.x always, 5.x with ``recheckReputOffsetFromCq``.
     is_master
@@ -119,15 +129,15 @@ class StartSettings(RecoverySettings):
         The broker keeps queues in files and in RocksDB, reads RocksDB, and does not start where the two differ
         (``CombineConsumeQueueStore#start``).
     not_seen
-        Which queues are in RocksDB, where nothing is looked at, in a sentence; empty where all are files.
+        A sentence about queues in RocksDB that reput does not read; empty if all are files.
     database
-        Where the broker keeps its queues in RocksDB alone: the database if there is one.
+        The RocksDB database, if the broker keeps its queues only there and it exists.
     waiting
-        What it does with timer messages and half messages.
+        The settings about timer messages and half messages.
     unknown_batch_topics
-        Topics (UTF-8) with a BatchConsumeQueue, of a release that has none.
+        Topics (UTF-8) with a BatchConsumeQueue, if the release does not know that kind.
     misses_keys
-        Records with keys that are not in the index are missing there: also if the index is only now switched off.
+        Whether records with keys that are not in the index count as missing, even if the index is switched off by now.
     """
 
     version: Version
@@ -154,24 +164,24 @@ class StartSettings(RecoverySettings):
         return version_text(self.version)
 
     def does(self, rule: Rule) -> bool:
-        """Whether the release does what a rule says."""
+        """Whether the release follows a rule."""
         return rule.holds(self.version)
 
 
 def start_settings(config: PipelineConfig, broker_conf: Path | None, version: Version) -> StartSettings:
-    """The settings with which a broker of a release would start on the store of `config`.
+    """Return the settings with which a broker of a release would start on the store of `config`.
 
     Raises
     ------
     OptionError
-        The broker would start in a way that is not known here.
+        It is not known how the broker would start.
     """
     broker = BrokerConf.read(broker_conf, version, config.changes)
     needs = logic_needs(_of_version(config, version, broker), config.store)
     unknown_batch_topics = frozenset[bytes]()
     if not releases.KEEPS_BATCH_QUEUES.holds(version):
         unknown_batch_topics = needs.batch_topics
-        # To such a release these topics are as others, and it does not look for their queues.
+        # Such a release treats these topics like others, and does not look for their queues.
         needs = replace(needs, batch_topics=frozenset())
     _check_known(config, broker, needs, version)
     in_rocksdb = _keeps_rocksdb_alone(config, broker, needs, version)
@@ -197,7 +207,7 @@ def start_settings(config: PipelineConfig, broker_conf: Path | None, version: Ve
         replays_from_queues=not releases.REPLAYS_FROM_THE_LOGS_END.holds(version)
         or broker.switch("recheckReputOffsetFromCq"),
         is_master=broker.number_or("brokerId", _MASTER_ID) == _MASTER_ID,
-        # RocksDB tells consumers itself, and passes over what it fails at.
+        # RocksDB's own code notifies consumers, and skips records at which it fails.
         notifies=not in_rocksdb
         and broker.switch("longPollingEnable", default=True)
         and (releases.SLAVES_NOTIFY.holds(version) or broker.text("brokerRole").upper() != _SLAVE),
@@ -218,7 +228,7 @@ def start_settings(config: PipelineConfig, broker_conf: Path | None, version: Ve
 
 
 def _of_version(config: PipelineConfig, version: Version, broker: BrokerConf) -> PipelineConfig:
-    """The configuration as this release has it: one before 5.4.0 does not know ``indexFileWriteEnable``."""
+    """Return the configuration as this release reads it: before 5.4.0 there is no ``indexFileWriteEnable``."""
     index = config.index
     if broker.writes_index_files and "indexFileWriteEnable" in broker and not index.message_index_enable:
         index = replace(index, message_index_enable=broker.switch("messageIndexEnable", default=True))
@@ -227,7 +237,7 @@ def _of_version(config: PipelineConfig, version: Version, broker: BrokerConf) ->
 
 
 def _check_known(config: PipelineConfig, broker: BrokerConf, needs: LogicNeeds, version: Version) -> None:
-    """Raise OptionError for what a broker does in another way than is known here."""
+    """Raise OptionError if it is not known how the broker starts."""
     what = None
     if config.source.enable_dledger_commit_log:
         what = "a DLedger store (enableDLegerCommitLog)"
@@ -242,10 +252,10 @@ def _check_known(config: PipelineConfig, broker: BrokerConf, needs: LogicNeeds, 
 
 
 def _keeps_rocksdb_alone(config: PipelineConfig, broker: BrokerConf, needs: LogicNeeds, version: Version) -> bool:
-    """Whether the broker has queues in RocksDB alone, and starts with them in a way that is known."""
+    """Whether the broker keeps queues only in RocksDB, and it is known how it starts with them."""
     folder, database = broker.rocksdb_folder, rocksdb_queues(config.store)
     if not releases.KEEPS_ROCKSDB_APART.holds(version):
-        folder = CONSUME_QUEUE  # a release that is only tried passes over the setting
+        folder = CONSUME_QUEUE  # a release that is only tried ignores the setting
     return (
         releases.KEEPS_QUEUES_IN_ROCKSDB.holds(version)
         and broker.text("storeType").lower() == ROCKSDB_STORE
@@ -257,7 +267,7 @@ def _keeps_rocksdb_alone(config: PipelineConfig, broker: BrokerConf, needs: Logi
 
 
 def _has_unknown_rocksdb(config: PipelineConfig, broker: BrokerConf, needs: LogicNeeds, version: Version) -> bool:
-    """Whether the broker has queues in RocksDB alone, or may have, and starts with them in a way that is not known."""
+    """Whether the broker keeps queues only in RocksDB, or may, and it is not known how it starts with them."""
     if not releases.KEEPS_QUEUES_IN_ROCKSDB.holds(version):
         return False
     if broker.without_queue_files():
@@ -266,14 +276,14 @@ def _has_unknown_rocksdb(config: PipelineConfig, broker: BrokerConf, needs: Logi
 
 
 def _has_rocksdb_alone(config: PipelineConfig, version: Version) -> bool:
-    """Whether RocksDB has the queues and no file has, though no setting asks for both."""
+    """Whether only RocksDB has the queues, although no setting asks for files and RocksDB."""
     if rocksdb_queues(config.store) is None or has_queue_files(config.store):
         return False
     return not queues_in_both(config, version)
 
 
 def not_known(version: Version, what: str, store: Path, advice: str = _VERIFY) -> OptionError:
-    """The error for what a broker does in another way than is known here."""
+    """Return the error for a start that is not modelled."""
     return OptionError(
         f"reput doctor does not know what {version_text(version)} does at its start with {what}",
         advice=advice,
@@ -282,7 +292,7 @@ def not_known(version: Version, what: str, store: Path, advice: str = _VERIFY) -
 
 
 def _segment_size(config: PipelineConfig) -> int:
-    """The setting where it is stated, else the size that most segments have: only one of another size is damaged."""
+    """Return the stated setting, or the size of most segments: then only a segment of another size is damaged."""
     if config.source.mapped_file_size is not None:
         return config.source.mapped_file_size
     sizes = [

@@ -1,11 +1,11 @@
 """Timer messages and half messages: which wait in the log, and what a broker's start does with them.
 
-A broker of 5.x reads ``rmq_sys_wheel_timer`` from a place of its own, puts each message into a slot of its wheel, and
-sends what is in the slots, one after the other, from a time of its own on. Place and time are in ``config/timercheck``,
-which is written every second, and a start moves the place to where the wheel's log ends. So messages that have left the
-wheel are sent again if they are read again, and messages that were read are lost with the wheel
-(``TimerMessageStore#recover``, ``#enqueue``, ``#dequeue``). With ``timerRocksDBEnable``, RocksDB has what is read from
-then on (``TimerMessageRocksDBStore``, ``Timeline``).
+A broker of 5.x reads ``rmq_sys_wheel_timer`` from a queue offset that it keeps, puts each message into a slot of its
+wheel, and sends the messages in the slots, one after the other, from a time that it keeps. Offset and time are in
+``config/timercheck``, which is written every second; a start moves the offset to where the wheel's log ends. So
+messages that have left the wheel are sent again if they are read again, and messages that were read are lost with the
+wheel (``TimerMessageStore#recover``, ``#enqueue``, ``#dequeue``). With ``timerRocksDBEnable``, messages that are read
+from then on are in RocksDB (``TimerMessageRocksDBStore``, ``Timeline``).
 
 Half messages are checked from where the broker's own consumer group is in their queue, unless a message that ends
 transactions names them (``TransactionalMessageServiceImpl#check``).
@@ -35,18 +35,18 @@ from reput.streaming.doctor.start_settings import HALF_TOPIC, StartSettings, Wai
 
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 _ROCKSDB_HALF_TOPIC: Final = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"
-# Topics without which nothing waits.
+# Without messages of these topics, nothing waits.
 _WAITING_TOPICS = frozenset({TIMER_TOPIC, HALF_TOPIC, _ROCKSDB_HALF_TOPIC})
-# Bytes that each record has which matters here: a delivered timer message keeps the property.
+# Every record that matters here has one of these byte strings: a delivered timer message keeps the property.
 _MARKS = (origin.PROPERTY_TIMER_OUT_MS.encode(), b"RMQ_SYS_TRANS_", b"RMQ_SYS_ROCKSDB_TRANS_")
 _TRANS_OFFSET = "TRANS_OFFSET"
 _OFFSET_SEPARATOR, _TOPIC_SEPARATOR = ",", "+"
-# Without a checkpoint, a broker begins so long before now in RocksDB (``MessageRocksDBStorage#getCheckpointForTimer``).
+# Without a checkpoint in RocksDB, a broker begins this long ago (``MessageRocksDBStorage#getCheckpointForTimer``).
 _TIMELINE_BEGINS_MS = 10_000
 
 
 class _Timer(NamedTuple):
-    """A message of the timer topic; `recalls` is which one it recalls, as the broker wrote it, None for none."""
+    """A message of the timer topic; `recalls` is the message that it recalls, as the broker wrote it, or None."""
 
     queue_offset: int
     key: str
@@ -57,13 +57,13 @@ class _Timer(NamedTuple):
 
 @dataclass
 class WaitingMessages:
-    """What the log has of timer messages and half messages."""
+    """The timer messages and half messages in the log."""
 
-    # By physical offset; those that were delivered or recalled, by unique key.
+    # Timer messages by physical offset; those that were delivered or recalled, by unique key.
     timers: dict[int, _Timer] = field(default_factory=dict)
     delivered: set[str] = field(default_factory=set)
     recalled: set[str] = field(default_factory=set)
-    # Queue offsets of half messages; those that were ended, and those of them whose message ends several.
+    # Queue offsets of half messages: all, those that were ended alone, and those that were ended together with others.
     halves: set[int] = field(default_factory=set)
     ended: set[int] = field(default_factory=set)
     ended_together: set[int] = field(default_factory=set)
@@ -73,7 +73,7 @@ class WaitingMessages:
 
     @classmethod
     def of(cls, files: Sequence[MappedFile], end: int, topics: set[str]) -> WaitingMessages:
-        """What the good records of `files` before the offset `end` are; nothing where no topic has such messages."""
+        """Collect them from the good records of `files` before `end`; none if `topics` has none of theirs."""
         found = cls()
         if topics & _WAITING_TOPICS:
             for file in files:
@@ -107,7 +107,10 @@ class WaitingMessages:
     def transactions(
         self, store: Path, settings: StartSettings, dispatches_from: int | None
     ) -> PredictedTransactions | None:
-        """What the release does with half messages, at a start that dispatches from an offset on, or nothing."""
+        """Predict how a start that dispatches from an offset on, or nothing (None), treats half messages.
+
+        None without half messages.
+        """
         if not (self.halves or self.rocksdb_halves):
             return None
         looked_at = {offset for offset in self.halves if offset >= settings.waiting.checked_to}
@@ -129,7 +132,7 @@ class WaitingMessages:
     def predicted_timers(
         self, store: Path, settings: StartSettings, queue_end: int, now_ms: int
     ) -> PredictedTimers | None:
-        """What the release does at a time with timer messages; their queue ends at the queue offset `queue_end`."""
+        """Predict how a start at a time treats timer messages; `queue_end` is the end of their queue."""
         if not self.timers:
             return None
         ended = self.delivered | self.recalled
@@ -140,7 +143,7 @@ class WaitingMessages:
         begin = min(each.queue_offset for each in self.timers.values())
         reads_from = self._reads_from(wheel)
         kept = [(out_ms, self.timers[at]) for out_ms, at in wheel.messages() if at in self.timers]
-        # What recalls a message does so in the message's own slot.
+        # A recall works in the slot of the message that it recalls.
         recalls = {(ms, each.recalls) for ms, each in kept}
         kept = [(ms, each) for ms, each in kept if each.recalls is None]
         if settings.waiting.timers_in_rocksdb:
@@ -151,7 +154,7 @@ class WaitingMessages:
         if settings.does(releases.READS_TIMERS_WITHIN_THE_QUEUE):
             reads_from = min(reads_from, queue_end)
         read = [each for each in self.timers.values() if each.queue_offset >= reads_from and each.recalls is None]
-        # A message whose time is over goes past the wheel, and with it past what recalls it.
+        # A message whose time is over does not go through the wheel, so its recall does not find it.
         past = [each.key for each in read if each.out_ms < now_ms]
         named = "{0.topic}+{0.key}" if settings.waiting.recalls_by_topic else "{0.key}"
         past += [each.key for ms, each in kept if ms < now_ms and (ms, named.format(each)) not in recalls]
@@ -165,10 +168,10 @@ class WaitingMessages:
         )
 
     def made_checkpoint(self, store: Path, settings: WaitingSettings, now_ms: int) -> TimerCheckpoint | None:
-        """The checkpoint of a wheel that has lost its own; None where there is nothing to send.
+        """Return a checkpoint for a wheel that has lost its own; None if there is nothing to send.
 
-        No message that waits is lost with it, and of the others those are sent again that share a slot with the first
-        one that waits, or follow a message that is read again.
+        It loses no waiting message. Other messages are sent again if they share a slot with the first waiting one, or
+        follow a message that is read again.
         """
         if not self.timers or not settings.sends_timers or settings.timers_in_rocksdb:
             return None
@@ -178,7 +181,7 @@ class WaitingMessages:
         kept = [(ms, self.timers[at].key) for ms, at in wheel.messages() if at in self.timers]
         in_slots = {key for _, key in kept}
         last = self.timers.get(wheel.last_message) if wheel.last_message is not None else None
-        # Without a unit in the wheel's log, nothing is in a slot, and what waits is read again.
+        # Without a unit in the wheel's log all slots are empty, and the waiting messages are read again.
         read = [last] if last is not None else [*self.timers.values()]
         read_to = 1 + max(each.queue_offset for each in read)
         return TimerCheckpoint(
@@ -195,10 +198,10 @@ class WaitingMessages:
 
 @dataclass(frozen=True)
 class TimerCheckpoint:
-    """A ``timercheck``.
+    """The contents of ``timercheck``.
 
-    The slots are read from `read_ms` on, and the timer topic from `queue_offset` on. `waiting` is how many messages are
-    neither delivered nor recalled.
+    The slots are read from `read_ms` on, and the timer topic from `queue_offset` on. `waiting` is how many messages
+    were neither delivered nor recalled.
     """
 
     read_ms: int
@@ -206,13 +209,13 @@ class TimerCheckpoint:
     waiting: int
 
     def encode(self) -> bytes:
-        """The file: with nothing of the wheel's log on disk, so that a start reads all of it."""
+        """Return the file; it says that none of the wheel's log is on disk, so that a start reads all of it."""
         numbers = self.read_ms, 0, self.queue_offset, self.queue_offset
         return timer.TIMER_CHECKPOINT_FORMAT.pack(*numbers).ljust(timer.TIMER_CHECKPOINT_BYTES, b"\0")
 
 
 def _marked(file: MappedFile, end: int) -> Iterator[Message]:
-    """The good records of a segment before `end` that have one of the marks."""
+    """Yield the good records of a segment before `end` that have one of the marks."""
     for window in scan_windows(file, file.file_from_offset, end, DecodeOptions(on_damage=QUARANTINE)):
         columns = window.decode(np.empty(0, np.int64)).columns
         if not len(columns):
@@ -238,13 +241,13 @@ class _Wheel:
     slots
         The slots; the last unit of each leads to those before.
     log
-        By the offset of its first unit, the bytes of each file up to where the log ends.
+        The bytes of each file up to where the log ends, by the offset of the file's first unit.
     reads_from_ms
-        The time from which on slots are read.
+        The time from which slots are read.
     last_message
         The physical offset that the last unit of the log names; None without one.
     queue_offset, master_queue_offset
-        What the checkpoint says.
+        The offsets in the checkpoint.
     """
 
     slots: np.ndarray[Any, Any]
@@ -259,7 +262,7 @@ class _Wheel:
 
     @classmethod
     def recovered(cls, store: Path, settings: WaitingSettings, now_ms: int) -> _Wheel:
-        """As a start makes it of the store's files at a time, ``TimerMessageStore#recover``."""
+        """Recover the wheel from the store's files as a start at a time does (``TimerMessageStore#recover``)."""
         data = _bytes(store / "config" / timer.TIMER_CHECKPOINT)[: timer.TIMER_CHECKPOINT_FORMAT.size]
         read_ms, flushed, queue_offset, master = timer.TIMER_CHECKPOINT_FORMAT.unpack(
             data.ljust(timer.TIMER_CHECKPOINT_FORMAT.size, b"\0")
@@ -286,7 +289,7 @@ class _Wheel:
         return found
 
     def _revise(self, begin: int, *, looks_for_end: bool) -> int:
-        """Put the log's units from the file of `begin` on into their slots; returns where the log ends."""
+        """Put the log's units, from the file at `begin` on, into their slots; return where the log ends."""
         begins = sorted(self.log)
         start = max((each for each in begins if each <= begin), default=begins[0] if begins else 0)
         end = 0
@@ -305,12 +308,12 @@ class _Wheel:
         return end
 
     def _put(self, units: np.ndarray[Any, Any], begin: int) -> None:
-        """``TimerWheel#reviseSlot`` of each unit of a file that begins at `begin`."""
+        """Do ``TimerWheel#reviseSlot`` for each unit of a file that begins at `begin`."""
         places = begin + np.arange(len(units)) * timer.TIMER_UNIT.itemsize
         times = (units["written"].astype(np.int64) + units["delayed"]) // self.precision_ms
         rows = times % timer.SLOTS
         fresh = self.slots["time"][rows] != times
-        # Of units of one slot, the first one counts for `first`, and the last one for `last`.
+        # The first of the units of a slot sets `first`, the last one sets `last`.
         self.slots["first"][rows[fresh][::-1]] = places[fresh][::-1]
         self.slots["time"][rows] = times
         self.slots["last"][rows] = places
@@ -327,13 +330,13 @@ class _Wheel:
         return np.extract(slots["time"] < first + timer.SLOTS, slots)
 
     def _first_behind(self, end: int) -> int | None:
-        """The first unit of a slot whose last one is behind the log's end; None without one."""
+        """Return the first unit of a slot whose last unit is beyond the log's end; None without one."""
         slots = self._to_read()
         firsts = slots["first"][slots["last"] > end]
         return int(firsts.min()) if len(firsts) else None
 
     def messages(self) -> Iterator[tuple[int, int]]:
-        """The time of the slot (ms), and the physical offset, of each message in a slot that is read."""
+        """Yield the time of the slot (ms) and the physical offset of each message in a slot that is read."""
         size = timer.TIMER_UNIT.itemsize
         for slot in self._to_read():
             at = int(slot["last"])
@@ -361,7 +364,7 @@ class _Timeline:
 
     @classmethod
     def of(cls, store: Path, now_ms: int) -> _Timeline:
-        """That of a store at a time."""
+        """Return that of a store at a time."""
         found = cls()
         with of_store(store) as kept:
             if kept is None:

@@ -1,1 +1,1 @@
-"""`reput dump`: the records of a log, and what stands in a file of queues or of the index, a line each."""
+"""`reput dump`: the records of a log, or the entries in a file of queues or of the index, a line each."""

@@ -42,9 +42,9 @@ FileDump = QueueFileDump | ExtFileDump | IndexFileDump | CheckpointDump | RocksD
 
 @dataclass(frozen=True)
 class DumpRequest:
-    """What is shown: records in `[begin, end)` by physical offset that `selection` takes, at most `limit` of them.
+    """The records to show: those in `[begin, end)` by physical offset that `selection` takes, at most `limit`.
 
-    Of a queue or the index those are the records that entries lead to.
+    For a queue or the index, these are the records that entries lead to.
     """
 
     begin: int | None = None
@@ -57,18 +57,18 @@ class DumpRequest:
 
 @dataclass(frozen=True)
 class Streams:
-    """Where a dump goes: `out` gets it, `note` gets what else there is to say, a line at a time."""
+    """The outputs of a dump: `out` gets the dump, `note` gets remarks, a line at a time."""
 
     out: TextIO
     note: Callable[[str], object]
 
     def printer(self, names: list[str], *, as_json: bool) -> Printer:
-        """What writes rows with columns of these names."""
+        """Return a printer of rows with columns of these names."""
         return JsonPrinter(names, self.out) if as_json else TablePrinter(names, self.out, self.note)
 
 
 def dump_store(config: PipelineConfig, request: DumpRequest, streams: Streams) -> int:
-    """Dump the log of a store as far as it goes now; return how many records were shown.
+    """Dump the log of a store up to its present end; return how many records were shown.
 
     Raises
     ------
@@ -81,12 +81,12 @@ def dump_store(config: PipelineConfig, request: DumpRequest, streams: Streams) -
 
 
 def dump_file(path: Path, kind: FileKind | None, settings: Settings, request: DumpRequest, streams: Streams) -> None:
-    """Dump one file of a store, which may lie anywhere; its header comes first.
+    """Dump one file of a store, which may be anywhere; its header comes first.
 
     Raises
     ------
     OptionError
-        There is no such file, it is none that can be dumped, or an option does not go with its kind.
+        There is no such file, its kind cannot be dumped, or an option does not go with its kind.
     SinkError, StoreError
         It is not what its kind or `settings` say, or cannot be read.
     """
@@ -129,7 +129,7 @@ def _dump_log(part: LogPart, request: DumpRequest, streams: Streams, printer: Pr
 
 
 def _check_options(kind: FileKind, request: DumpRequest) -> None:
-    """Raise OptionError for an option that only records have; the index has a topic and a key, as a hash."""
+    """Raise OptionError for an option that applies only to records; the index has a topic and a key, as a hash."""
     chosen = request.selection
     if kind is FileKind.INDEX:
         if (chosen.topic is None) != (chosen.key is None):

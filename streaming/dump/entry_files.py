@@ -1,6 +1,6 @@
-"""The files of a store, dumped: what a file is, its header, its entries, and what is left of it.
+"""Dumps of the files of a store: their kind, header and entries, and the rest of each file.
 
-What a file is shows by where it lies and how it is named, by its first bytes, or because an option says so.
+A file's kind is known from its path, from its first bytes, or from an option.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from reput.streaming.config.settings import IndexOptions
 
 
 class FileKind(str, Enum):
-    """The kinds of files that a dump reads; each has the name of its directory, or of the file."""
+    """The kinds of files that a dump reads, by the name of their directory or of the file."""
 
     COMMIT_LOG = COMMIT_LOG
     CONSUME_QUEUE = CONSUME_QUEUE
@@ -67,7 +67,7 @@ class FileKind(str, Enum):
     MESSAGE_ROCKSDB = MORE_IN_ROCKSDB
 
 
-# Entries of ``rocksdbstore/`` that are printed at once.
+# This many entries of ``rocksdbstore/`` are printed at once.
 _ROWS = 1000
 _KIND_NAMES = ", ".join(kind.value for kind in FileKind)
 _QUEUES = (FileKind.CONSUME_QUEUE, FileKind.CONSUME_QUEUE_EXT, FileKind.BATCH_CONSUME_QUEUE)
@@ -75,9 +75,9 @@ _QUEUES = (FileKind.CONSUME_QUEUE, FileKind.CONSUME_QUEUE_EXT, FileKind.BATCH_CO
 
 @dataclass(frozen=True)
 class DumpedFile:
-    """One file: its kind, its size in bytes, and of a queue's its topic and queue id where the path has them.
+    """A file: its kind, its size in bytes, and the topic and queue id of a queue's file if the path has them.
 
-    `file_from_offset` is the number in its name: its first byte among those of its row of files; None for other names.
+    `file_from_offset` is the number in its name: its first byte in its row of files; None for other names.
     """
 
     path: Path
@@ -89,12 +89,12 @@ class DumpedFile:
 
 
 def kind_named(name: str | None) -> FileKind | None:
-    """The kind of that name.
+    """Return the kind of that name.
 
     Raises
     ------
     OptionError
-        There is none.
+        There is no such kind.
     """
     if name is None:
         return None
@@ -105,12 +105,12 @@ def kind_named(name: str | None) -> FileKind | None:
 
 
 def recognise(path: Path, kind: FileKind | None = None) -> DumpedFile:
-    """What the file at `path` is; `kind` says it where neither its path nor its content does.
+    """Find out the kind of the file at `path`; `kind` gives it if neither path nor content shows it.
 
     Raises
     ------
     OptionError
-        There is no such file, or it is none that a dump reads.
+        There is no such file, or its kind is unknown.
     """
     try:
         status = path.stat()
@@ -137,12 +137,12 @@ def recognise(path: Path, kind: FileKind | None = None) -> DumpedFile:
 
 
 def segment_of(file: DumpedFile) -> MappedFile:
-    """The segment that a file of the log is; its offset, without a name that says it, is that of its first record.
+    """Return a file of the log as a segment; if its name does not give its offset, its first record does.
 
     Raises
     ------
     StoreError
-        Neither its name nor a record at its begin says where in the log it belongs.
+        Neither its name nor a record at its begin shows where in the log it belongs.
     """
     head = _head(file.path)
     found = _offset_and_frame(head)
@@ -170,7 +170,7 @@ def _by_path(path: Path, size: int) -> FileKind | None:
 
 
 def _is_in_queue(path: Path) -> bool:
-    """Whether it lies in a queue's directory: ``consumequeue/TOPIC/QUEUE/FILE``, or the same of another kind."""
+    """Whether it is in a queue's directory: ``consumequeue/TOPIC/QUEUE/FILE``, or the same of another kind."""
     kinds = {kind.value for kind in _QUEUES}
     parents = path.parents
     return is_file_name(path.name) and parents[0].name.isdecimal() and len(parents) > 2 and parents[2].name in kinds
@@ -181,7 +181,7 @@ def _by_content(path: Path) -> FileKind | None:
 
 
 def _offset_and_frame(head: bytes) -> tuple[int, int] | None:
-    """The physical offset and the frame of the record that `head` begins with; None without one."""
+    """Return the physical offset and the frame of the record at the begin of `head`; None without one."""
     for frame, at in ((0, PHYSICAL_OFFSET_AT), (ENTRY_HEADER_SIZE, ENTRY_POS_AT)):
         offset = int.from_bytes(head[at : at + 8], "big", signed=True)
         if offset >= 0 and is_begun(head, offset, frame):
@@ -195,9 +195,9 @@ def _head(path: Path) -> bytes:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What the dumps of a store's files have in common: their header, entries by column, and runs of what is the same.
+# Common to the dumps of a store's files: their header, entries by column, and runs of equal units.
 
-#: The verdicts on what stands in such a file.
+#: The verdicts on the units of such a file.
 ENTRY_VERDICT: Final = "ENTRY"
 PRE_BLANK: Final = "PRE_BLANK"
 EMPTY: Final = "EMPTY"
@@ -206,14 +206,14 @@ END_MARK: Final = "END_MARK"
 NOT_COUNTED: Final = "NOT_COUNTED"
 BAD_CHAIN: Final = "BAD_CHAIN"
 
-#: How many entries are rows at once.
+#: How many entries become rows at once.
 ENTRIES_AT_ONCE: Final = 1 << 16
 _UNSIGNED = 2**64 - 1
 
 
 @dataclass(frozen=True)
 class EntryRange:
-    """Which entries are shown: those of records in `[begin, end)`, and of the key with that hash; None takes all."""
+    """The entries to show: those of records in `[begin, end)`, and of the key with that hash; None takes all."""
 
     begin: int | None = None
     end: int | None = None
@@ -221,12 +221,12 @@ class EntryRange:
 
     @classmethod
     def of_key(cls, begin: int | None, end: int | None, topic: str | None, key: str | None) -> EntryRange:
-        """The range, and the hash that the index has for a key of a topic."""
+        """Return the range, with the hash that the index has for a key of a topic."""
         key_hash = None if topic is None or key is None else index_key_hash(f"{topic}#{key}")
         return cls(begin, end, key_hash)
 
     def rows(self, entries: Units) -> np.ndarray[Any, Any]:
-        """Which entries are meant, bool[n]."""
+        """Return which entries are chosen, bool[n]."""
         chosen = np.ones(len(entries), bool)
         if self.begin is not None:
             chosen &= entries["physical_offset"] >= self.begin
@@ -237,7 +237,7 @@ class EntryRange:
         return chosen
 
     def has(self, physical_offset: int | None) -> bool:
-        """Whether one entry is meant; without a record's offset, if all are."""
+        """Whether one entry is chosen; an entry without a record's offset is, if all are."""
         if physical_offset is None:
             return self.begin is None and self.end is None
         return (self.begin or 0) <= physical_offset and (self.end is None or physical_offset < self.end)
@@ -245,7 +245,7 @@ class EntryRange:
 
 @dataclass(frozen=True)
 class RunOfUnits:
-    """`count` times the same in a row, from byte `position` of the file on, `length` bytes in all."""
+    """`count` equal units in a row, from byte `position` of the file on, `length` bytes in all."""
 
     verdict: str
     position: int
@@ -256,7 +256,7 @@ class RunOfUnits:
 
 @dataclass(frozen=True)
 class Rows:
-    """Entries of one verdict, given by column."""
+    """Entries of one verdict, by column."""
 
     verdict: str
     columns: list[list[Any]]
@@ -267,7 +267,7 @@ Parts = Iterator[Rows | RunOfUnits]
 
 
 def file_fields(file: DumpedFile) -> dict[str, Any]:
-    """What the path says of a file, and its size in bytes."""
+    """Return the fields that the path gives, and the size in bytes."""
     fields = {
         "file": str(file.path),
         "kind": file.kind.value,
@@ -280,12 +280,12 @@ def file_fields(file: DumpedFile) -> dict[str, Any]:
 
 
 def hexadecimal(code: int) -> str:
-    """A tags code as the eight bytes that stand in the file."""
+    """Return a tags code as the eight bytes in the file."""
     return f"{code & _UNSIGNED:#x}"
 
 
 def merged(parts: Iterable[Rows | RunOfUnits]) -> Parts:
-    """The same parts, where runs that go on in the next chunk are one."""
+    """Join runs that continue in the next chunk."""
     before: RunOfUnits | None = None
     for part in parts:
         if isinstance(part, RunOfUnits) and before is not None and before.verdict == part.verdict:
@@ -302,14 +302,14 @@ def merged(parts: Iterable[Rows | RunOfUnits]) -> Parts:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The store's checkpoint: three times, and the offsets that 5.x keeps behind them.
+# The store's checkpoint: three times, and the offsets that 5.x keeps after them.
 
-# What 5.x keeps in the checkpoint behind the three times, eight bytes each.
+# The offsets that 5.x keeps in the checkpoint after the three times, eight bytes each.
 _CHECKPOINT_OFFSETS = ("master_flushed_offset", "confirm_phy_offset", "logics_physical_offset")
 
 
 class CheckpointDump:
-    """The store's checkpoint, which has a header and nothing else."""
+    """The store's checkpoint, which has only a header."""
 
     names: Final[tuple[str, ...]] = ()
 
@@ -317,7 +317,7 @@ class CheckpointDump:
         self._file = file
 
     def header(self) -> dict[str, Any]:
-        """The three times, and the offsets that 5.x keeps behind them."""
+        """Return the three times, and the offsets that 5.x keeps after them."""
         checkpoint = StoreCheckpoint.decode(self._file.path.read_bytes())
         fields = file_fields(self._file)
         for name in ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp"):
@@ -329,12 +329,12 @@ class CheckpointDump:
         return fields
 
     def parts(self) -> Parts:
-        """Nothing."""
+        """Yield nothing."""
         return iter(())
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# A file of a ConsumeQueueExt: its units, the mark behind the last one, and what is left of it.
+# A file of a ConsumeQueueExt: its units, the mark after the last one, and the rest of the file.
 
 _READ_BYTES = 1 << 20
 
@@ -358,7 +358,7 @@ class ExtFileDump:
         self._file = file
 
     def header(self) -> dict[str, Any]:
-        """What the file is, and how many units it has."""
+        """Return the fields of the file, and how many units it has."""
         counts: Counter[str] = Counter()
         size = 0
         for part in self.parts():
@@ -373,7 +373,7 @@ class ExtFileDump:
         }
 
     def parts(self) -> Parts:
-        """The units in order, the mark behind the last one, and what is left of the file."""
+        """Yield the units in order, the mark after the last one, and the rest of the file."""
         at, found, rows = 0, None, []
         with open_for_reading(str(self._file.path)) as descriptor:
             for at, found in self._units(descriptor):
@@ -390,7 +390,7 @@ class ExtFileDump:
             yield RunOfUnits(verdict, at, self._file.size - at)
 
     def _units(self, descriptor: int) -> Iterator[tuple[int, CqExtUnit | None]]:
-        """Each unit with its byte in the file; None where no whole unit follows."""
+        """Yield each unit with its byte in the file; None where a whole unit no longer follows."""
         at, begin, data = 0, 0, b""
         while True:
             if at + MAX_EXT_UNIT_SIZE > begin + len(data):
@@ -407,7 +407,7 @@ class ExtFileDump:
             at += unit.size
 
     def _rows(self, units: Sequence[tuple[int, CqExtUnit]]) -> Iterator[Rows]:
-        """The units by verdict: one whose size is not that of its parts is bad."""
+        """Yield the units by verdict: a unit is bad if its size is not that of its parts."""
         first = self._file.file_from_offset or 0
         rows = []
         for at, unit in units:
@@ -422,7 +422,7 @@ class ExtFileDump:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# An index file: its header, what its slots and chains come to, and its entries.
+# An index file: its header, the counts of its slots and chains, and its entries.
 
 
 class IndexFileDump:
@@ -448,7 +448,7 @@ class IndexFileDump:
         self._end = min(self._header.next_entry, options.max_index_num)
 
     def header(self) -> dict[str, Any]:
-        """The header's fields, and what can be counted: entries, slots in use, the longest chain."""
+        """Return the header's fields, and counts: entries, slots in use, the longest chain."""
         slots = self._options.max_hash_slot_num
         lengths = np.zeros(slots, np.int32)
         with self._open() as opened:
@@ -475,7 +475,7 @@ class IndexFileDump:
         }
 
     def parts(self) -> Parts:
-        """The entries in order, what stands behind those that the header counts, and the empty rest."""
+        """Yield the entries in order, the bytes after those that the header counts, and the empty rest."""
         slots = np.zeros(self._options.max_hash_slot_num, np.int32)
         with self._open() as opened:
             for first, entries in self._chunks(opened):
@@ -497,7 +497,7 @@ class IndexFileDump:
             yield first, opened.entries(first, min(ENTRIES_AT_ONCE, self._end - first))
 
     def _rows(self, first: int, entries: Units, slots: Units) -> Iterator[Rows]:
-        """The entries by verdict: the chain of one that is bad goes on elsewhere than where its slot was before."""
+        """Yield the entries by verdict: a chain is bad if an entry does not lead to the slot's previous one."""
         hashes = entries["key_hash"].astype(np.int32)
         previous = np.empty(len(hashes), np.int32)
         chain_entries(slots, hashes, first, previous)
@@ -553,7 +553,7 @@ class RocksDBDump:
         self._topic, self._queue_id = topic, queue_id
 
     def header(self) -> dict[str, Any]:
-        """The number of queues, up to where the log is dispatched, and the numbers of the queues' last entries."""
+        """Return the number of queues, the offset up to which the log is dispatched, and the queues' last entries."""
         with RocksDBQueues.open(self._file.path) as queues:
             wanted = self._wanted(queues)
             return {
@@ -566,7 +566,7 @@ class RocksDBDump:
             }
 
     def parts(self) -> Parts:
-        """The entries, queue by queue."""
+        """Yield the entries, queue by queue."""
         with RocksDBQueues.open(self._file.path) as queues:
             for queue in self._wanted(queues):
                 for numbers, units in queues.entries(queue):
@@ -623,7 +623,7 @@ def _rocksdb_rows(queue: QueueKey, numbers: list[int], units: Units) -> Rows:
 class MessageRocksDBDump:
     """A directory like ``rocksdbstore/``; an entry's verdict is its kind.
 
-    `time` is a record's store time, or when a timer message is due.
+    `time` is a record's store time, or the time when a timer message is due.
     """
 
     names: Final = (
@@ -642,7 +642,7 @@ class MessageRocksDBDump:
         self._file, self._chosen, self._topic, self._key = file, chosen, topic, key
 
     def header(self) -> dict[str, Any]:
-        """How far keys, half messages and timer messages are: offsets of records, a time, an offset of a queue."""
+        """Return how far keys, half messages and timer messages are: record offsets, a time, a queue offset."""
         with MessageRocksDB.open(self._file.path) as found:
             sent_to = found.timers_sent_to_ms
             return {
@@ -654,7 +654,7 @@ class MessageRocksDBDump:
             }
 
     def parts(self) -> Parts:
-        """The entries, by kind."""
+        """Yield the entries, by kind."""
         topics = set[str]()
         with MessageRocksDB.open(self._file.path) as found:
             for kind, entries in groupby(self._chosen_of(found.entries(), topics), lambda each: each.kind.value):
@@ -665,7 +665,7 @@ class MessageRocksDBDump:
             raise _unknown_topic(self._topic, topics, self._file)
 
     def _chosen_of(self, entries: Iterable[Entry], topics: set[str]) -> Iterator[Entry]:
-        """The entries that are meant; `topics` gets the topics of all."""
+        """Yield the chosen entries; `topics` gets the topics of all entries."""
         for entry in entries:
             topic, *keys = (None if each is None else _text(each) for each in (entry.topic, entry.key, entry.uniq_key))
             if topic is not None:
@@ -682,7 +682,7 @@ class MessageRocksDBDump:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# A file of a ConsumeQueue or of a BatchConsumeQueue: what it is, and its entries.
+# A file of a ConsumeQueue or of a BatchConsumeQueue: its header, and its entries.
 
 _KINDS = (ENTRY_VERDICT, PRE_BLANK, EMPTY, BAD_ENTRY)
 
@@ -704,7 +704,7 @@ class QueueFileDump:
         return [*names, "tags_code", "tags_code_hex", *(more if self._is_batch else ["ext_address"])]
 
     def header(self) -> dict[str, Any]:
-        """What the file is, how many entries of each verdict it has, and where their records lie."""
+        """Return the fields of the file, how many entries of each verdict it has, and where their records are."""
         counts: Counter[str] = Counter()
         low, high = None, None
         for _, units in units_of_file(self._file.path, self._unit):
@@ -727,11 +727,11 @@ class QueueFileDump:
         }
 
     def parts(self) -> Parts:
-        """The entries in order; pre-blank and empty ones as runs."""
+        """Yield the entries in order; pre-blank and empty ones as runs."""
         yield from merged(self._parts())
 
     def _kinds(self, units: Units) -> np.ndarray[Any, Any]:
-        """The verdict on each unit, as its place in `_KINDS`."""
+        """Return the verdict on each unit, as its place in `_KINDS`."""
         is_empty = ~units.view(np.uint8).reshape(len(units), -1).any(axis=1)
         kinds = np.where(is_written(units), 0, np.where(is_empty, 2, 3))
         return kinds if self._is_batch else np.where(is_pre_blank(units), 1, kinds)

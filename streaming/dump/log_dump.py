@@ -1,7 +1,7 @@
-"""The records of a part of a log, or of one segment, in log order; and what every dump writes.
+"""The records of a part of a log, or of one segment, in log order; and the printers of every dump.
 
-Records are found by the walk and the rules of every other command. A dump is a table for people, or a line of JSON
-each, with totals at its end.
+Records are found as by every other command. A dump is a table for people, or a line of JSON for each record, with
+totals at its end.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.process.terminal import terminal_width
 from reput.streaming.process.text_table import TextTable
 
-# Small beside a terminal's patience and what the rows of a window take, large beside the cost of a call.
+# Small enough that rows appear at once and take little memory, large beside the cost of a call.
 _WINDOW_BYTES: Final = 256 * 1024
 
 
@@ -66,9 +66,9 @@ class LogPart:
     def of_store(
         cls, config: PipelineConfig, note: Callable[[str], object], begin: int | None = None, end: int | None = None
     ) -> LogPart:
-        """All that a store's log has now; `note` gets what is at its end, if that is not a record yet.
+        """Return all of a store's log up to now; `note` gets the anomaly at its end, if there is one.
 
-        Where segments are missing it is the row of segments that holds `[begin, end)`.
+        If segments are missing, return the row of segments that holds `[begin, end)`.
 
         Raises
         ------
@@ -97,12 +97,12 @@ class LogPart:
 
     @classmethod
     def of_segment(cls, file: MappedFile, options: LogOptions) -> LogPart:
-        """One segment by itself, with whatever stands in it."""
+        """Return one segment by itself, whatever its bytes are."""
         queue = MappedFileQueue((file,), (Path(file.path).parent,))
         return cls(queue, file.file_from_offset, file.end, decode_options(options))
 
     def between(self, begin: int | None, end: int | None, note: Callable[[str], object]) -> LogPart:
-        """The records that begin in `[begin, end)`; `note` gets where `begin` is moved to."""
+        """Return the records that begin in `[begin, end)`; `note` gets a line if `begin` has to be moved."""
         start, stop = self.start, self.end
         if begin is not None and end is not None and begin > end:
             raise OptionError(f"--from {begin} is after --to {end}")
@@ -119,12 +119,12 @@ class LogPart:
         return replace(self, start=start, end=max(start, stop))
 
     def since(self, timestamp_ms: int) -> LogPart:
-        """From the first record on that was stored then or later, where store times rise from segment to segment."""
+        """Begin at the first record that was stored then or later, if store times rise from segment to segment."""
         found = find_timestamp(self.queue, self.end, timestamp_ms, self.decode.on_damage)
         return replace(self, start=min(max(self.start, found), self.end))
 
     def until(self, timestamp_ms: int) -> LogPart:
-        """Without the segments that begin at that time or later, where store times rise from segment to segment."""
+        """Leave out segments that begin at that time or later, if store times rise from segment to segment."""
         for file in self.queue.files:
             first = first_store_timestamp(file) if file.file_from_offset > self.start else None
             if first is not None and first >= timestamp_ms:
@@ -132,23 +132,23 @@ class LogPart:
         return self
 
     def windows(self) -> Iterator[tuple[MappedFile, Window]]:
-        """The windows of the part, with columns; damage is passed over."""
+        """Yield the windows of the part, with columns; skip damage."""
         for span in self._spans():
             for window in read_windows(span.file, span.start, span.end, self.decode, _WINDOW_BYTES):
                 yield span.file, window
 
     def _spans(self) -> Iterator[OffsetRange]:
-        """One range a segment."""
+        """Yield one range for each segment."""
         return split(self.queue, self.start, self.end, LONG_MAX, self.decode.on_damage, over_holes=self.over_holes)
 
     def _boundary(self, offset: int) -> tuple[int, str | None]:
-        """The first boundary at `offset` or later, and what `offset` is inside of, if it is inside of anything."""
+        """Return the first boundary at `offset` or later, and the thing that `offset` is inside of, if any."""
         offset = min(max(offset, self.start), self.end)
         file = self.queue.find(offset)
         if file is None or offset == self.end:
             return offset, None
         before = align_down(file, max(self.start, file.file_from_offset), offset, self.decode.on_damage)
-        if offset in (before, before + file.frame):  # a record of DLedger's begins behind its entry's header
+        if offset in (before, before + file.frame):  # a record under DLedger begins after its entry's header
             return before, None
         window = next(read_windows(file, before, min(self.end, file.end), self.decode, _WINDOW_BYTES))
         if not len(window):
@@ -159,10 +159,10 @@ class LogPart:
 
 
 def decode_options(options: LogOptions) -> DecodeOptions:
-    """How a dump reads a log: as `options` say, but damage is never its end, and checksums are compared.
+    """Return how a dump reads a log: as `options` say, but it compares checksums and continues after damage.
 
-    A dump keeps nothing, so no decision about damage is needed: with ``onDamage=stop`` it shows what
-    ``quarantine`` would leave out. A broker's replay compares no checksum, and ``checkCrc=none`` asks for none.
+    A dump keeps nothing, so damage needs no decision: with ``onDamage=stop`` it shows what ``quarantine`` would leave
+    out. A broker's replay compares no checksum, and ``checkCrc=none`` asks for none.
     """
     on_damage = QUARANTINE if options.on_damage == STOP else options.on_damage
     check_crc = options.check_crc != "none" and on_damage != BROKER
@@ -170,7 +170,7 @@ def decode_options(options: LogOptions) -> DecodeOptions:
 
 
 class LogDump:
-    """Prints the records of a part of a log; `limit` is how many, None all."""
+    """Prints the records of a part of a log, at most `limit` of them; None prints all."""
 
     def __init__(
         self,
@@ -187,7 +187,7 @@ class LogDump:
         self.totals = Totals(facts={"begin": part.start, "end": part.end})
 
     def run(self) -> None:
-        """Print what there is, and the totals."""
+        """Print the records, and the totals."""
         for file, window in self._part.windows():
             if self._left == 0:
                 break
@@ -211,7 +211,7 @@ class LogDump:
         self.totals.add_topics(rows.topics())
 
     def _no_record(self, file: MappedFile, window: Window) -> None:
-        """Print the blank, or a damaged range: as the record that it is where only its checksum is wrong."""
+        """Print the blank, or a damaged range; a record with only a wrong checksum is printed as a record."""
         damaged, length = window.damaged, window.end - window.start
         cause = Verdict.BLANK if damaged is None else Verdict.__members__[damaged.cause]
         if cause in SOUND_VERDICTS:
@@ -256,7 +256,7 @@ _LAST_BYTE = 3
 
 @dataclass(frozen=True)
 class Shown:
-    """What is shown of each record beside its columns; of a body at most `body_bytes_max` bytes."""
+    """The columns and fields to show of each record, and at most `body_bytes_max` bytes of its body."""
 
     properties: bool = False
     body: str | None = None
@@ -273,7 +273,7 @@ class Shown:
 
     @property
     def json_names(self) -> list[str]:
-        """The fields of a line of JSON: those of ``reput query --format json``, and what a record adds."""
+        """The fields of a line of JSON: those of ``reput query --format json``, and those of a record alone."""
         names = list(_FIRST)
         for name in MESSAGE_SCHEMA.names:
             if name not in (*_FIRST, "properties"):
@@ -291,7 +291,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class RecordSelection:
-    """Which records are shown; None takes all. Store times are `[since, until)`, in milliseconds."""
+    """The records to show; None takes all. Store times are `[since, until)`, in milliseconds."""
 
     topic: str | None = None
     queue_id: int | None = None
@@ -301,11 +301,11 @@ class RecordSelection:
 
     @property
     def is_of_records(self) -> bool:
-        """Whether it asks for anything that only a record has."""
+        """Whether it has a condition that only a record can meet."""
         return self != RecordSelection()
 
     def rows(self, batch: pa.RecordBatch, store_timestamps: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:
-        """Which rows of a batch of ``MESSAGE_SCHEMA`` are meant, bool[n]; None for all of them."""
+        """Return which rows of a batch of ``MESSAGE_SCHEMA`` are chosen, bool[n]; None for all of them."""
         if not self.is_of_records:
             return None
         chosen = np.ones(len(batch), bool)
@@ -322,7 +322,7 @@ class RecordSelection:
         return chosen
 
     def _has_key(self, batch: pa.RecordBatch) -> np.ndarray[Any, Any]:
-        """Whether the key is among KEYS, or is the unique key."""
+        """Whether the key is in KEYS, or is the unique key."""
         keys = batch["keys"]
         same = pc.equal(pc.list_flatten(keys), self.key).to_numpy(zero_copy_only=False)
         is_unique_key = pc.fill_null(pc.equal(batch["uniq_key"], self.key), False)
@@ -356,15 +356,15 @@ class ShownRecords:
 
     @property
     def end(self) -> int:
-        """The physical offset behind the last of them."""
+        """The physical offset after the last of them."""
         return int(self._columns.physical_offset[self._rows[-1]] + self._columns.msg_size[self._rows[-1]])
 
     def topics(self) -> dict[str, int]:
-        """How many there are of each topic."""
+        """Return the number of records of each topic."""
         return {each["values"]: each["counts"] for each in pc.value_counts(self._batch["topic"]).to_pylist()}
 
     def values(self, names: list[str]) -> list[list[Any]]:
-        """The columns of these names, as plain values."""
+        """Return the columns of these names, as plain values."""
         texts, left_out = self._bodies() if self._shown.body is not None else ([], [])
         more: dict[str, list[Any]] = {"body": texts, "body_hex": texts, "body_bytes_left_out": left_out}
         return [more[name] if name in more else self._column(name) for name in names]
@@ -393,13 +393,13 @@ class ShownRecords:
         return pc.divide(self._batch[name].cast(pa.int64()), 1000)
 
     def _bodies(self) -> tuple[list[str], list[int]]:
-        """Each body as far as it is shown, and how many bytes are not; text is that before it was compressed."""
+        """Return the part of each body that is shown, decompressed if it is text, and how many bytes are left out."""
         texts, left_out = [], []
         for row in self._rows.tolist():
             at, size = (int(self._columns.parts[row, part]) for part in (rk.BODY, rk.BODY_SIZE))
             body = self._columns.data[at : at + size].tobytes()
             if self._shown.body == BODY_TEXT:
-                with suppress(CorruptRecordError):  # then it is shown as it stands in the log
+                with suppress(CorruptRecordError):  # then its bytes in the log are shown
                     body = decompress_body(body, int(self._columns.sys_flag[row]))
             part = body[: self._shown.body_bytes_max]
             is_text = self._shown.body == BODY_TEXT
@@ -409,27 +409,27 @@ class ShownRecords:
 
 
 def _time_texts(milliseconds: pa.Array) -> list[str | None]:
-    """Times as ``times.time_text`` writes them, None where there is none."""
+    """Return times as ``times.time_text`` writes them; None stays None."""
     valid = milliseconds.is_valid().to_numpy(zero_copy_only=False)
     times = pc.fill_null(milliseconds, 0).to_numpy().astype("datetime64[ms]")
     texts = np.datetime_as_string(times, unit="ms").tolist()
     return [f"{text}Z" if is_known else None for text, is_known in zip(texts, valid.tolist(), strict=True)]
 
 
-# Topics are counted by name up to here: a forged log could have one for each record.
+# At most this many topics are counted by name: a forged log could have one for each record.
 _TOPICS_MAX = 10_000
 _TOPICS_SHOWN = 10
 
 
 @dataclass
 class Totals:
-    """What was shown, by verdict: how many, and how many bytes; records also by topic."""
+    """The number and the bytes of what was shown, by verdict; records also by topic."""
 
     counts: Counter[str] = field(default_factory=Counter)
     sizes: Counter[str] = field(default_factory=Counter)
     topics: Counter[str] = field(default_factory=Counter)
     other_topics: int = 0
-    #: What is known of the whole, such as its ends.
+    #: Facts about the whole, such as its ends.
     facts: dict[str, Any] = field(default_factory=dict)
 
     def add(self, verdict: str, count: int, size: int) -> None:
@@ -446,7 +446,7 @@ class Totals:
                 self.other_topics += count
 
     def as_dict(self) -> dict[str, Any]:
-        """The totals as JSON has them."""
+        """Return the totals for JSON."""
         verdicts = {name: {"count": count, "bytes": self.sizes[name]} for name, count in sorted(self.counts.items())}
         topics: dict[str, Any] = {"topics": dict(sorted(self.topics.items()))} if self.topics else {}
         if self.other_topics:
@@ -454,7 +454,7 @@ class Totals:
         return {**self.facts, "verdicts": verdicts, **topics}
 
     def lines(self) -> list[str]:
-        """The totals for people."""
+        """Return the totals for people."""
         counts = [f"{count} {name} ({self.sizes[name]} bytes)" for name, count in sorted(self.counts.items())]
         text = ", ".join(f"{name} {value}" for name, value in self.facts.items())
         lines = [": ".join(filter(None, (text, ", ".join(counts) or "nothing")))]
@@ -466,13 +466,13 @@ class Totals:
 
 
 class Printer(Protocol):
-    """How a dump is written."""
+    """Writes a dump in one form."""
 
     def header(self, fields: Mapping[str, Any]) -> None:
-        """Write what stands before the rows."""
+        """Write what comes before the rows."""
 
     def rows(self, columns: Sequence[Sequence[Any]]) -> None:
-        """Write rows, given by the columns of the names that the printer was made with."""
+        """Write rows, given by column, in the order of the printer's names."""
 
     def other(self, fields: Mapping[str, Any], first: Sequence[Any], text: str) -> None:
         """Write a row of another kind: its `fields`, or for people the `first` columns and a `text`."""

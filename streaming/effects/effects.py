@@ -1,8 +1,8 @@
 """The effects of a stretch of the log on queues, index and table, and their writers.
 
-Tasks that read the stretch leave its effects. Before the sinks of queues and index get them, the driver writes down
-what they will not get of it (``QuarantineStep``). Each writer works on its own, so that queues, index and table are
-written side by side.
+Tasks that read the stretch leave its effects. Before the sinks of queues and index get them, the driver records what is
+left out of them (``QuarantineStep``). Each writer works on its own, so that queues, index and table are written side by
+side.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Effects:
     table_files
         The table's files (``TABLE_FILE_SCHEMA``), None without a table.
     damaged
-        What was passed over, in log order.
+        The ranges that were passed over, in log order.
     """
 
     start: int
@@ -67,12 +67,12 @@ class Effects:
 
     @classmethod
     def of(cls, read: RangeEffects) -> Effects:
-        """The effects of what was read."""
+        """Return the effects of a range that was read."""
         table_files = read.table_file_rows() if read.table_files else None
         return cls(read.start, read.end, read.batch(), table_files, tuple(read.damaged))
 
     def sifted(self, quarantine: QuarantineStep | None) -> tuple[Effects, Lines]:
-        """The effects without what queues cannot take, and the quarantine's new lines; called before sinks write."""
+        """Return the effects that queues can take, and the quarantine's new lines; called before sinks write."""
         if quarantine is None:
             return self, ()
         if self.batch is None:
@@ -109,7 +109,7 @@ def open_quarantine_table(
 ) -> QuarantineTable:
     """Open the quarantine's table beside the message table `table`, and add the lines that it lacks.
 
-    A run that died may have written lines only to `output`, which has the lines of `quarantine`. `must_exist` is as in
+    A run that died may have written lines only to `output`, which has those of `quarantine`. `must_exist` is as in
     ``DeltaTable.open_or_create``.
     """
     found = QuarantineTable(table, broker, must_exist=must_exist)
@@ -121,9 +121,9 @@ def open_quarantine_table(
 
 @dataclass(frozen=True)
 class QuarantineStep:
-    """Writes down what is left out of a stretch of the log; each call returns the new lines.
+    """Records what is left out of a stretch of the log; each call returns the new lines.
 
-    `queues` tells which records no queue can take; it is None if no queues are kept. `table` gets the same rows once
+    `queues` finds the records that queues cannot take; there is none without queues. `table` gets the same rows once
     they are in the output.
     """
 
@@ -134,25 +134,25 @@ class QuarantineStep:
 
     @property
     def end_offset(self) -> int:
-        """What was left out before this physical offset is on disk."""
+        """The physical offset before which everything that was left out is on disk."""
         return self.quarantine.end_offset
 
     def __call__(self, batch: LogicBatch, damaged: tuple[DamagedRange, ...]) -> tuple[LogicBatch, Lines]:
-        """The batch without what the queues cannot take, and the new lines."""
+        """Return the batch without what the queues cannot take, and the new lines."""
         refused: tuple[RefusedRecord, ...] = ()
         if self.queues is not None:
             batch, refused = self.queues.admission.sift(batch, self.queues.end_offset, self.queues.is_begun)
         return batch, self.write(batch.end, damaged, refused)
 
     def write(self, end: int, damaged: tuple[DamagedRange, ...], refused: Iterable[RefusedRecord] = ()) -> Lines:
-        """Write down what is left out of a stretch of the log that ends at `end`."""
+        """Record what is left out of a stretch of the log that ends at `end`; return the new lines."""
         for record in refused:
             if record.physical_offset >= self.end_offset:
                 begin, stop = record.physical_offset, record.physical_offset + record.msg_size
                 damaged += (DamagedRange(begin, stop, record.cause, *self.log.look_at(begin, HEAD_BYTES)),)
         lines = self.quarantine.write(end, damaged)
         for line in lines:
-            if line.cause == EXPIRED:  # logged where it is passed over
+            if line.cause == EXPIRED:  # the code that passes over it logs it
                 continue
             _log.warning(
                 "left out of the log at %d: %d bytes, %s, in %s",
@@ -167,7 +167,7 @@ class QuarantineStep:
 
 
 def writers_of(logic: LogicSinks) -> list[EffectsWriter]:
-    """Writers for the sinks that are switched on, each of which completes every batch on disk."""
+    """Return writers for the sinks that are switched on; each completes every batch on disk."""
     queues = [sink for sink in logic.sinks if sink is not logic.index]
     index = [] if logic.index is None else [IndexWriter(logic.index)]
     return [*([QueueWriter(queues)] if queues else []), *index]
@@ -176,9 +176,9 @@ def writers_of(logic: LogicSinks) -> list[EffectsWriter]:
 def write_side_by_side(
     writers: Sequence[EffectsWriter], effects: Effects, *, more_follow: bool = False
 ) -> AnomalyCounts:
-    """Have several writers add the same effects at the same time, durably, once; no two of them may share their files.
+    """Have several writers add the same effects at the same time, durably, once; they must not share files.
 
-    `more_follow` as in ``EffectsWriter.write``. If one fails, its error is raised once all have ended.
+    `more_follow` is as in ``EffectsWriter.write``. If one fails, its error is raised after all have ended.
     """
     if not writers:
         return NO_ANOMALIES
@@ -200,11 +200,12 @@ class EffectsWriter(Protocol):
     def write(self, effects: Effects, *, more_follow: bool = False) -> AnomalyCounts:
         """Add effects, durably, once; see ``Sink.write``.
 
-        Where `more_follow`, a part may wait for a later call without it, or for `finish`: what a recovery makes again.
+        With `more_follow`, a part that a recovery would make again may wait for a later call without it, or for
+        `finish`.
         """
 
     def finish(self) -> None:
-        """Complete what was left for the end, durably."""
+        """Complete, durably, what was left for the end."""
 
 
 class QueueWriter:
@@ -227,7 +228,7 @@ class QueueWriter:
         return anomalies
 
     def finish(self) -> None:
-        """Nothing is left for the end."""
+        """Do nothing: every write is complete."""
 
 
 class IndexWriter:
@@ -239,7 +240,7 @@ class IndexWriter:
         self._tasks = tasks
 
     def write(self, effects: Effects, *, more_follow: bool = False) -> AnomalyCounts:
-        """Write the keys to the index; where `more_follow`, the last file's slots wait, of which keys hit any."""
+        """Write the keys to the index; with `more_follow`, the last file's slots wait, because keys hit any of them."""
         assert effects.batch is not None
         put_keys = self._tasks if self._tasks and self._tasks.take(effects.batch.entries) else None
         for sink in self.sinks:
@@ -266,14 +267,14 @@ class TableWriter:
         return NO_ANOMALIES
 
     def finish(self) -> None:
-        """Nothing is left for the end."""
+        """Do nothing: every write is complete."""
 
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Writing a wave's queues and index files side by side, in tasks.
 
-# Fewer entries and queues, and fewer keys, are written here: this takes less time than a Spark job (0.2 s), and the
-# tasks that read the next wave keep their cores.
+# The driver writes fewer entries, queues and keys than these itself: this takes less time than a Spark job (0.2 s), and
+# the tasks that read the next wave keep their cores.
 _ENTRIES_A_JOB = 10_000_000
 _QUEUES_A_JOB = 1_000
 _KEYS_A_JOB = 2_000_000
@@ -315,13 +316,13 @@ class IndexPutTasks:
         self._root = root
 
     def take(self, entries: PieceEntries) -> bool:
-        """Whether the keys are so many that tasks put them sooner than the driver."""
+        """Whether there are so many keys that tasks put them sooner than the driver."""
         return entries.key_count >= _KEYS_A_JOB
 
     def __call__(self, entries: PieceEntries, puts: list[IndexPut]) -> list[IndexPutDone]:
         """Do ``put_keys_into_file`` for each of `puts`, whose keys are in `entries`; they are durable on return."""
         root = self._root
-        # A task reads the files of pieces that have its keys, and no others.
+        # A task reads only the files of pieces that have its keys.
         shares = [(put, *entries.paths_of_keys(put.begin, put.end)) for put in puts]
 
         def work(number: int) -> IndexPutDone:

@@ -1,4 +1,4 @@
-"""What a task makes of one range of the log, in one read: entries and keys, and the range's file of the table."""
+"""The work of a task on one range of the log, in one read: entries and keys, and the range's file of the table."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _WINDOW_BYTES = 512 * 1024
 
 @dataclass(frozen=True)
 class RangeEffects:
-    """A range as it was read: its ends, whether its records lead from one to the other, and their effects.
+    """A range that was read: its ends, whether its records lead from one to the other, and their effects.
 
     `table_files` are rows of ``TABLE_FILE_SCHEMA``, `sums` those of the records that the table must have; `damaged` are
     ranges without a record.
@@ -77,11 +77,11 @@ class RangeEffects:
         return _scratch_files(self.pieces)
 
     def batch(self) -> LogicBatch | None:
-        """The effects on queues and index; None if neither was asked for."""
+        """Return the effects on queues and index; None if neither is made."""
         return LogicBatch.merge(self.pieces) if self.pieces else None
 
     def table_file_rows(self) -> pa.Table:
-        """The table's files, as rows of ``TABLE_FILE_SCHEMA``."""
+        """Return the table's files, as rows of ``TABLE_FILE_SCHEMA``."""
         return pa.Table.from_pylist(self.table_files, TABLE_FILE_SCHEMA)
 
 
@@ -92,17 +92,17 @@ class RangeTask:
     Attributes
     ----------
     decode
-        How records are decoded, and what is done with damage.
+        How records are decoded, and how damage is handled.
     needs
-        What queues and index need of the range; None if they are not made.
+        The entries and keys to make of the range; None for no queues and no index.
     wanted
-        Which queues are made.
+        The queues to make.
     scratch
         The directory for the arrays of pieces; None keeps them in memory.
     file_writer
         Writes the range's file of the table; None for no table.
     with_sums
-        Add up the digests by which a table is compared with the log.
+        Whether to add up the digests by which a table is compared with the log.
     limits
         Which records have expired from the table: the sums leave them out.
     forgotten
@@ -119,7 +119,10 @@ class RangeTask:
     forgotten: ForgottenRows = NONE_FORGOTTEN
 
     def __call__(self, cut: RangeCut) -> RangeEffects:
-        """Read a range; if that fails and an end is not proven, the result is not whole: the end may be wrong."""
+        """Read a range; if that fails at an end that is not proven, return a result that is not whole.
+
+        The end may be wrong.
+        """
         span = cut.settle(self.decode.on_damage)
         if cut.is_start_proven and cut.is_end_proven:
             return self.read(span)
@@ -141,7 +144,7 @@ class RangeTask:
         damaged: list[DamagedRange] = []
         sums = StretchSums()
         writer = self.file_writer
-        # One read for all, unless the table has some of the range already.
+        # One read makes everything, unless the table has some of the range already.
         file = RangeFile(writer, span) if writer and writer.trim_from <= span.start else None
         pieces: list[PieceRow] = []
         try:
@@ -163,7 +166,7 @@ class RangeTask:
         sums: StretchSums,
         table_file: RangeFile | None,
     ) -> Iterator[PieceRow]:
-        """The pieces of the range; adds damage to `damaged`, and the records to `sums` and `table_file`."""
+        """Yield the pieces of the range; add damage to `damaged`, and the records to `sums` and `table_file`."""
         file, needs, read = span.file, self.needs, (span.file, span.start, span.end, self.decode)
         decodes = not (needs and needs.is_plain) or bool(table_file) or self.with_sums or passes_over
         window_bytes = TABLE_WINDOW_BYTES if decodes else _WINDOW_BYTES
@@ -173,7 +176,7 @@ class RangeTask:
         if self.with_sums:
             windows = sums.passing(windows, self.limits, self.forgotten)
         if needs is None:
-            # Nothing is made but the table: the range is looked through for it, and for what is left out.
+            # Only the table is made: read the range for it, and for damage.
             deque(windows if table_file or passes_over else (), maxlen=0)
             return
         yield from make_pieces(windows, file, needs, self.decode.delays_ms, self.wanted, self.scratch)

@@ -1,4 +1,4 @@
-"""One step of queues, index, the store's checkpoint and the table: leave records out, write the others, note how far.
+"""One step of queues, index, checkpoint and table: leave records out, write the others, note the end.
 
 `reput tail` takes a step for each wave of a micro-batch. Nothing here knows Spark.
 """
@@ -35,16 +35,16 @@ from reput.streaming.output.paths import LOGIC, TABLE
 
 @dataclass(frozen=True)
 class StepReport:
-    """What a step wrote of `[start, end)` of the log.
+    """The report of a step that wrote `[start, end)` of the log.
 
     Attributes
     ----------
     messages
-        How many it has, by what is kept: ``logic``, ``table``.
+        How many there were, by what is kept: ``logic``, ``table``.
     arrivals
-        What arrived in which queue; None if it was not asked for.
+        The messages that arrived in each queue; None if not asked for.
     anomalies, quarantined
-        Those of its records, and the quarantine's new lines.
+        The anomalies of its records, and the quarantine's new lines.
     sync_seconds
         How long the queues and the index waited for the disk.
     """
@@ -71,9 +71,9 @@ class WriteStep:
         quarantine: QuarantineStep | None = None,
         table: MessageTable | None = None,
     ) -> None:
-        """`logic` is None if only the table is kept, which is None if it is not.
+        """Keep queues and index with `logic`, the table with `table`, or both; None for what is not kept.
 
-        `arrivals` asks for ``StepReport.arrivals``; `quarantine` is None if damage ends the run.
+        `arrivals` asks for ``StepReport.arrivals``. Without a `quarantine`, damage ends the run.
         """
         self._logic = logic
         self._table = table
@@ -88,7 +88,7 @@ class WriteStep:
             self._scratch.clear()
             self._task = RangeTask(decode, replace(logic.needs, arrivals=arrivals), scratch=self._scratch.directory)
         self._has_waiting = False
-        # The previous step of this run; without it, the record before a step is not known.
+        # From the previous step of this run; before the first step the record before it is not known.
         self._last_end = -1
         self._last_record: RecordFingerprint | None = None
 
@@ -99,14 +99,14 @@ class WriteStep:
 
     @property
     def task(self) -> RangeTask:
-        """What reads the ranges of the next step."""
+        """The task that reads the ranges of the next step."""
         if self._table is None:
             return self._task
         return replace(self._task, file_writer=self._table.file_writer(self._table.end_offset, self._task.decode))
 
     @property
     def ends(self) -> dict[str, int]:
-        """Up to which physical offset everything is durable, by what is kept: ``logic``, ``table``."""
+        """The physical offset before which everything is durable, by what is kept: ``logic``, ``table``."""
         ends = {}
         if self._logic is not None:
             quarantine = [] if self._quarantine is None else [self._quarantine.end_offset]
@@ -121,23 +121,23 @@ class WriteStep:
         return [sink.last_record for writer in self._writers for sink in writer.sinks]
 
     def follow(self, logic: LogicSinks) -> None:
-        """Go on with these sinks, which keep what those before kept; nothing may wait for `complete`."""
+        """Use these sinks from now on; they keep what the ones before kept. Nothing may wait for `complete`."""
         assert not self._has_waiting
         self._logic, self._writers = logic, [*writers_of(logic), *self._table_writers]
         assert self._task.needs is not None
         self._task = replace(self._task, needs=replace(logic.needs, arrivals=self._task.needs.arrivals))
 
     def clear_scratch(self) -> None:
-        """Remove what lost tasks left; call it when all that tasks read is written."""
+        """Remove what lost tasks left; call it when everything that tasks have read is written."""
         if self._scratch is not None:
             self._scratch.sweep()
 
     def write(self, read: RangeEffects, *, more_follow: bool = False) -> StepReport:
         """Write the effects of consecutive ranges, durably and once: first the quarantine, then the sinks.
 
-        Where `more_follow` soon, some waits for the last of them, or for `complete` (``EffectsWriter.write``).
+        With `more_follow`, a part waits for the last of them, or for `complete` (``EffectsWriter.write``).
         """
-        self._has_waiting = False  # after a failure, recovery is what completes
+        self._has_waiting = False  # after a failure, recovery completes it
         synced_before = self._sync_seconds
         effects, quarantined = Effects.of(read).sifted(self._quarantine)
         anomalies = write_side_by_side(self._writers, effects, more_follow=more_follow)
@@ -153,14 +153,14 @@ class WriteStep:
         )
 
     def complete(self) -> None:
-        """Write, durably, what still waits since more effects were to follow."""
+        """Write, durably, what still waits because more effects were to follow."""
         if self._has_waiting:
             self._has_waiting = False
             for writer in self._writers:
                 writer.finish()
 
     def pass_over(self, name: str, start: int) -> None:
-        """Have ``logic`` or ``table`` go on at the physical offset `start`, durably: what is before it has expired."""
+        """Move ``logic`` or ``table`` on to the physical offset `start`, durably: everything before it has expired."""
         if name == TABLE:
             assert self._table is not None
             self._table.pass_over(start)
@@ -184,7 +184,7 @@ class WriteStep:
         return messages
 
     def _note_records(self, batch: LogicBatch) -> AnomalyCounts:
-        """Bring the store's checkpoint up to the batch, which is written; returns its anomalies."""
+        """Bring the store's checkpoint up to the batch, which is written; return its anomalies."""
         before = self._last_record if self._last_end == batch.start else None
         self._last_end, self._last_record = batch.end, batch.last_record or before
         if self._logic is not None and self._logic.sinks and batch.last_record is not None:

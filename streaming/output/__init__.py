@@ -1,1 +1,1 @@
-"""What commands share about one output."""
+"""The parts of commands that concern one output."""

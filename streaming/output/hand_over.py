@@ -1,7 +1,7 @@
-"""The hand-over of an output between reput and a broker, and whether the log explains what the output has.
+"""The hand-over of an output between reput and a broker, and whether the log explains the files of an output.
 
-Without `abort` a broker trusts queues and index as they are and goes on behind them; a 5.x broker even passes over the
-first record behind its queues. With `abort` it removes the newest index file and dispatches again. So reput creates
+Without `abort` a broker trusts queues and index as they are and continues after them; a 5.x broker even passes over the
+first record after its queues. With `abort` it removes the newest index file and dispatches again. So reput creates
 `abort` before it changes a file of an output, and removes it once queues and index have every record of a whole log.
 This is the broker's own rule (``DefaultMessageStore#shutdown`` keeps it while ``dispatchBehindBytes`` is above 0).
 
@@ -46,7 +46,7 @@ _log = logging.getLogger("reput")
 
 
 class Ending(Protocol):
-    """A sink, as far as it says where it ends."""
+    """A sink that knows where it ends."""
 
     name: str
 
@@ -57,7 +57,7 @@ class Ending(Protocol):
 
 @dataclass(frozen=True)
 class HandOver:
-    """What becomes, or would become, of an output's `abort`; `reason` says why it stays, and what to do."""
+    """The present or future state of an output's `abort`; `reason` says why it stays, and what to do."""
 
     is_cleared: bool
     reason: str | None = None
@@ -74,7 +74,7 @@ class HandOver:
 
 
 def check_taken_over(output: Path, sinks: Sequence[str], log: LogReader, *, fail_on_data_loss: bool) -> None:
-    """Check what `sinks` find in the output, before any of them changes it.
+    """Check the files of `sinks` in the output, before any sink changes them.
 
     Raises
     ------
@@ -87,7 +87,7 @@ def check_taken_over(output: Path, sinks: Sequence[str], log: LogReader, *, fail
     CommitLogRewoundError
         The last record that a sink has is no longer where it was.
     DataLossError
-        Records behind a sink's end have expired unread, and `fail_on_data_loss` is set.
+        Records after a sink's end have expired unread, and `fail_on_data_loss` is set.
     """
     taken_over = False
     for sink in sinks:
@@ -126,8 +126,8 @@ def abort_while_written(
 ) -> Iterator[None]:
     """Keep `abort` in the output while sinks write there, and after a failure.
 
-    A clean stop removes it if `sinks`, asked then, are at the end of the log. They are None where they failed and were
-    not recovered since. A broker's `abort` from before stays.
+    A clean stop removes it if the `sinks` that are returned then are at the end of the log; None means that they failed
+    and were not recovered since. A broker's `abort` from before stays.
     """
     if abort_left_by(files.root) is not LeftBy.BROKER:
         mark_abort(files)
@@ -141,7 +141,7 @@ def abort_while_written(
         return
     try:
         behind = why_behind(log, [(sink.name, sink.end_offset) for sink in ending])
-    except (ReputError, OSError) as error:  # a store that is gone does not spoil a clean stop
+    except (ReputError, OSError) as error:  # the stop stays clean even if the store is gone
         behind = str(error)
     if behind is None:
         clear_abort(files)
@@ -151,7 +151,7 @@ def abort_while_written(
 
 @contextmanager
 def abort_while_changed(files: DurableFiles) -> Iterator[None]:
-    """Keep `abort` in the output during a change after which the output is as fit for a broker as before."""
+    """Keep `abort` in the output during a change that leaves the output as fit for a broker as before."""
     before = abort_left_by(files.root)
     if before is LeftBy.NOBODY:
         mark_abort(files)
@@ -161,10 +161,10 @@ def abort_while_changed(files: DurableFiles) -> Iterator[None]:
 
 
 def why_behind(log: LogReader, ends: Sequence[tuple[str, int]]) -> str | None:
-    """Why queues and index, which end at `ends`, are not at the log's end, and what to do; None if they are there."""
+    """Return why queues and index, which end at `ends`, are not at the log's end, and what to do; None if they are."""
     name, end = min(ends, key=lambda each: each[1])
     begin = max(log.queue().min_offset, aligned(log, end))
-    # A live log always goes on; waiting pays only for one that seems to have ended.
+    # A live log always grows; only the end of one that seems to have ended is worth a wait.
     log_end = log.end(begin)
     if log_end <= end:
         log_end = log.settled_end(begin)
@@ -184,7 +184,7 @@ def hand_over(
     *,
     dry_run: bool = False,
 ) -> HandOver | None:
-    """Remove the output's `abort` if queues and index agree with a whole log; returns None without an `abort`.
+    """Remove the output's `abort` if queues and index agree with a whole log; return None without an `abort`.
 
     `ends` is where each of them ends once it agrees; `doubt` is the earlier result of `doubt_of_log`. A broker's
     `abort` becomes reput's own if queues and index only have yet to reach the end of the log.
@@ -204,13 +204,14 @@ def hand_over(
 
 
 def doubt_of_log(files: DurableFiles, log: LogReader, config: PipelineConfig) -> str | None:
-    """Why the broker that left `abort` must find it at its start; None if it loses no message without.
+    """Return why the broker that left `abort` must find it at its start; None if it loses no message without it.
 
     With `abort` the broker of `config` reads from an older segment on, chosen by the store's checkpoint, and cuts the
     log at the first record that fails its checks. If all records pass, the log ends at the same offset either way.
 
-    A run that leaves damage out (``onDamage``) knows that one may fail, and that the broker would cut the good records
-    behind it: there it counts what the broker reads without `abort`, once its queues have all of the log.
+    A run that leaves damage out (``onDamage``) knows that a record may fail, and that the broker would cut the good
+    records after it. For such a run, only the records count that the broker reads without `abort`, once its queues have
+    the whole log.
     """
     segments = log.queue()
     if not segments.files or abort_left_by(files.root) is not LeftBy.BROKER:
@@ -239,7 +240,7 @@ _PRE_BLANK_SIZE = int(PRE_BLANK["msg_size"])
 
 @dataclass(frozen=True)
 class RecordTrace:
-    """What one entry says about its record; None where it says nothing.
+    """The facts about a record in one entry; None for what the entry does not have.
 
     `offset` is the record's physical offset, `size` is in bytes, `store_timestamp` in milliseconds.
     """
@@ -252,20 +253,20 @@ class RecordTrace:
 
 
 def queue_traces(root: Path, least: int) -> Iterator[tuple[str, RecordTrace]]:
-    """The last entry of each queue below `root`, and the first entry of a record at `least` or later.
+    """Yield the last entry of each queue below `root`, and the first entry of a record at `least` or later.
 
     Each comes with the folder of its queue.
     """
     for kind in (KIND, BATCH_KIND):
         for topic, queue_id in kind.queues(root):
-            # The settings say what size files should have; here each file is taken as it is.
+            # Take each file as it is, whatever size the settings give it.
             reader = QueueReader(root, kind, kind.unit.itemsize, topic, queue_id)
             for offset, size in _Queue(reader).first_and_last(least):
                 yield kind.top, RecordTrace(offset, size, topic, queue_id)
 
 
 def index_traces(root: Path) -> Iterator[RecordTrace]:
-    """The first and the last record of each index file with a key, by its header."""
+    """Yield the first and the last record of each index file with a key, by its header."""
     for name in index_file_names(root):
         with suppress(OSError, ReputError), open_index_file(root.joinpath(*index_file(name))) as file:
             header = file.header()
@@ -281,7 +282,7 @@ class _Queue:
         self._reader = reader
 
     def first_and_last(self, least: int) -> Iterator[tuple[int, int]]:
-        """Physical offset and size of the records that `queue_traces` wants."""
+        """Yield physical offset and size of the records that `queue_traces` wants."""
         files = self._reader.files
         last = next(filter(None, map(self._last_of, reversed(files))), None)
         if last is None:
@@ -304,7 +305,7 @@ class _Queue:
         return None
 
     def _find(self, file: int, is_behind: Callable[[int, int], bool]) -> int:
-        """The number, in its file, of the first unit for which `is_behind` holds; it must hold for all that follow."""
+        """Return the number, in its file, of the first unit with `is_behind`, which must hold for all later ones."""
         low, high = 0, self._reader.sizes[file] // self._reader.unit_size
         while low < high:
             middle = (low + high) // 2
@@ -334,12 +335,12 @@ FOLDERS: Final = {
     IndexSink.name: INDEX,
 }
 RECOVER: Final = "'reput recover' with the same --store and --output brings it back to what this log says"
-# A log is another one if it has none of so many of an output's oldest and newest records.
+# A log is another one if it has none of this many of an output's oldest and newest records.
 _TRACES_LOOKED_FOR = 32
 
 
 class Gap(Enum):
-    """How a log fails to explain an output."""
+    """The ways in which a log fails to explain an output."""
 
     GONE = "the log has no record at all"
     PASSED = "the log begins behind the end of the output"
@@ -349,7 +350,7 @@ class Gap(Enum):
 
 @dataclass(frozen=True)
 class Unexplained:
-    """What the log does not explain; `text` is the beginning of a sentence about it."""
+    """A gap between log and output; `text` is the beginning of a sentence about it."""
 
     gap: Gap
     text: str
@@ -373,7 +374,7 @@ def check_explained(
 
 
 def find_unexplained(log: LogReader, output: Path, *, made: Path | None = None) -> Unexplained | None:
-    """What the log does not explain of the output; None if it explains all. See `check_explained`."""
+    """Return how the log fails to explain the output; None if it explains everything. See `check_explained`."""
     segments = log.queue()
     least = segments.min_offset
     if not any(has_files(root / folder) for root in (output, made) if root for folder in FOLDERS.values()):
@@ -408,7 +409,7 @@ def find_unexplained(log: LogReader, output: Path, *, made: Path | None = None) 
 
 @dataclass(frozen=True)
 class _Known:
-    """What an output itself records about the log that it was made from."""
+    """An output's own records of the log that it was made from."""
 
     records: dict[str, SinkProgress]
     traces: tuple[RecordTrace, ...]
@@ -420,7 +421,7 @@ class _Known:
         unrecorded = []
         for sink, folder in FOLDERS.items():
             if not has_files(output / folder):
-                continue  # the files of such a record are lost: there is nothing to explain
+                continue  # the sink's files are lost: there is nothing to explain
             record = _record(output, sink)
             if record is None:
                 unrecorded.append(folder)
@@ -435,12 +436,12 @@ class _Known:
         return max([*ends, *(trace.offset + (trace.size or 0) for trace in self.traces)], default=-1)
 
     def missing_in(self, log: LogReader, least: int, end: int) -> int | None:
-        """The physical offset of a record that the log lacks but should have; None if none was found missing."""
+        """Return the physical offset of a record that the log lacks but should have; None if none was found missing."""
         for sink, record in self.records.items():
             last = record.last_record
             if last is not None and not _has_last(log, sink, last, record.start_offset):
                 return last.offset
-        for of_queues in (True, False):  # an index has the times of records, queues have sizes and topics
+        for of_queues in (True, False):  # an index has only the times of records, queues have sizes and topics
             traces = [trace for trace in self.traces if (trace.topic is not None) == of_queues]
             newest = max(traces, key=lambda trace: trace.offset, default=None)
             if newest is not None and newest.offset >= least and not _has(log, newest, end):
@@ -448,7 +449,7 @@ class _Known:
         return None
 
     def has_any_in(self, log: LogReader, output: Path, least: int, end: int) -> bool:
-        """Whether the log has at least one of the records; only the oldest and the newest are looked for."""
+        """Whether the log has at least one of the records; only the oldest and the newest are looked up."""
         for sink, record in self.records.items():
             last = record.last_record
             if last is not None and last.offset >= least and _has_last(log, sink, last, record.start_offset):
@@ -463,7 +464,7 @@ def _record(output: Path, sink: str) -> SinkProgress | None:
     try:
         return ProgressFile(DurableFiles(output), sink).load()
     except SinkError:
-        return None  # an unreadable record tells nothing, but the files do
+        return None  # the files show more than an unreadable record
 
 
 def _traces(output: Path, folders: Iterable[str], least: int) -> Iterator[RecordTrace]:

@@ -1,8 +1,8 @@
-"""The sinks of the `logic` query that the configuration asks for, what tasks must compute for them, and their start.
+"""The sinks of the `logic` query for a configuration, the work that tasks must do for them, and their start.
 
-At start, Spark's offset, each sink's and what the log still has are compared. Each sink knows where it ends. A sink
-behind Spark's checkpoint is brought up from the log before the stream goes on. A sink ahead of it passes over what it
-already has. Without a checkpoint, Spark begins where the sinks end. What cannot be healed is refused with a reason.
+At start, Spark's offset, the end of each sink and the begin of the log are compared. A sink that ends before Spark's
+checkpoint is brought up from the log before the stream continues. A sink ahead of it passes over what it already has.
+Without a checkpoint, Spark begins where the sinks end. A difference that cannot be healed is an error with its reason.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _log = logging.getLogger("reput")
 
 @dataclass(frozen=True)
 class LogicSinks:
-    """All sinks; `index` is the one among them that shares no files with the others and is written beside them.
+    """All sinks; `index` shares no files with the others and is written beside them.
 
     Attributes
     ----------
     count_of_empty
-        What the store's release has in the header of an empty index file.
+        The count in the header of an empty index file of the store's release.
     keeps_queued_offset
         Whether the checkpoint of the store's release says how far the queues are on disk (``logicsPhysicalOffset``).
     files
-        Those of the index, and those of the others.
+        The files of the index, and those of the others.
     """
 
     sinks: tuple[Sink, ...]
@@ -55,11 +55,11 @@ class LogicSinks:
 
     @property
     def sync_seconds(self) -> float:
-        """How long the sinks, which work side by side, were waiting for the disk at most."""
+        """The longest time for which one of the sinks, which work side by side, waited for the disk."""
         return max((files.sync_seconds for files in self.files), default=0.0)
 
     def advanced(self, checkpoint: StoreCheckpoint, stored: int) -> StoreCheckpoint:
-        """The store's checkpoint after what the sinks made durable; `stored` as in ``StoreCheckpoint.advanced``."""
+        """Return the store's checkpoint after the sinks' durable writes; `stored` as in `StoreCheckpoint.advanced`."""
         queues = next((sink for sink in self.sinks if isinstance(sink, QueueSink)), None)
         index = self.index.index_msg_timestamp if self.index else None
         if queues is None:
@@ -81,20 +81,20 @@ class LogicSinks:
         return cls._made(config, files, needs, release)
 
     def anew(self, config: PipelineConfig, files: DurableFiles) -> LogicSinks:
-        """Make the same sinks once more, with `files` of their own; the store is not asked again: it may be away."""
+        """Make the same sinks again, with `files` of their own, without reading the store, which may be gone."""
         return self._made(config, files, self.needs, (self.count_of_empty, self.keeps_queued_offset))
 
     def following(self, config: PipelineConfig, batch_topics: frozenset[bytes]) -> LogicSinks:
-        """The same recovered sinks, for other topics with a BatchConsumeQueue; one for these is added where none is.
+        """Return the same recovered sinks for other topics with a BatchConsumeQueue, with a sink for these.
 
-        It begins where the ConsumeQueues end: no record of these topics is before that.
+        A new sink begins where the ConsumeQueues end: no record of these topics is before that.
         """
         sinks, needs = self.sinks, replace(self.needs, batch_topics=batch_topics)
         (plain,) = (sink for sink in sinks if isinstance(sink, ConsumeQueueSink))
         if not any(isinstance(sink, BatchConsumeQueueSink) for sink in sinks):
             added = _batch_sink(config, plain.files)
             added.recover(plain.end_offset)
-            if added.end_offset < plain.end_offset:  # a record of topics that were there before
+            if added.end_offset < plain.end_offset:  # a progress record for earlier topics
                 added.pass_over(plain.end_offset)
             sinks = (plain, added, *(sink for sink in sinks if sink is not plain))
         return replace(self, sinks=sinks, needs=needs)
@@ -122,7 +122,7 @@ class LogicSinks:
 
 
 def queue_settings(config: PipelineConfig, root: Path) -> QueueSettings:
-    """Where the queues below `root` are for a comparison with the log, and the sizes of their files."""
+    """Return where the queues below `root` are for a comparison with the log, and the sizes of their files."""
     queue = config.queue
     sizes = queue.mapped_file_size_consume_queue, queue.mapper_file_size_batch_consume_queue
     return QueueSettings(root, *sizes, queue.ext_file_size)
@@ -157,7 +157,7 @@ class Recoverable(Protocol):
         """Bring the sink to the state of its progress record."""
 
     def pass_over(self, end_offset: int) -> None:
-        """Go on at `end_offset`."""
+        """Move the sink's end to `end_offset`."""
 
     @property
     def end_offset(self) -> int:
@@ -172,7 +172,7 @@ def recover_sinks(sinks: Sequence[Recoverable], log: LogReader, *, fail_on_data_
     CommitLogRewoundError
         A sink's last record is no longer where it was.
     DataLossError
-        Records behind a sink's end have expired unread, and `fail_on_data_loss` is set.
+        Records after a sink's end have expired unread, and `fail_on_data_loss` is set.
     TransientError
         The log has no segment at all, and a sink has records of it.
     """
@@ -191,9 +191,10 @@ def recover_sinks(sinks: Sequence[Recoverable], log: LogReader, *, fail_on_data_
 
 
 def check_not_expired(log: LogReader, sink: str, end: int, *, fail_on_data_loss: bool) -> str | None:
-    """What a sink that ends at `end` has lost, as part of a sentence; None if no record behind it expired unread.
+    """Return the loss of a sink that ends at `end`, as part of a sentence; None if no record after it expired unread.
 
-    If `fail_on_data_loss` is set, a hole between two segments is no expiry: it is reported elsewhere, with file names.
+    If `fail_on_data_loss` is set, a hole between two segments does not count: another check reports it, with file
+    names.
 
     Raises
     ------
@@ -215,13 +216,13 @@ def check_fingerprint(log: LogReader, sink: str, known: RecordFingerprint, start
     """Raise CommitLogRewoundError if the log has another record, or none, at the physical offset of `known`.
 
     After an unclean stop a broker moves its write position back and writes other records over those that a reader
-    already had (``MappedFileQueue#truncateDirtyFiles``). It clears no byte: `known` may still stand there whole, behind
-    the log's new end. So the records before it must lead to it, from its segment's begin or, if an output was begun
-    behind a damaged record, from `start_offset`.
+    already had (``MappedFileQueue#truncateDirtyFiles``). It clears no byte: `known` may still be there whole, after the
+    log's new end. So the records before it must lead to it, from its segment's begin or, if an output was begun after a
+    damaged record, from `start_offset`.
     """
     file = log.queue().find(known.offset)
     if file is None and known.offset < log.queue().end_of_files:
-        return  # it expired, or is missing in the middle, which is reported elsewhere
+        return  # it expired, or its segment is missing, which another check reports
     found: RecordFingerprint | None = None
     if file is not None and known.offset + known.size <= file.end and log.is_led_to(known, start_offset):
         found = fingerprint_at(log, known)
@@ -236,7 +237,7 @@ def check_fingerprint(log: LogReader, sink: str, known: RecordFingerprint, start
 
 
 def fingerprint_at(log: LogReader, known: RecordFingerprint) -> RecordFingerprint | None:
-    """The record that the log has where `known` was; None if no good record of its size is there."""
+    """Return the record that the log has where `known` was; None if the log has no good record of its size there."""
     found = log.message_at(known.offset, known.size)
     if found is None:
         return None
@@ -244,5 +245,5 @@ def fingerprint_at(log: LogReader, known: RecordFingerprint) -> RecordFingerprin
 
 
 def aligned(log: LogReader, offset: int) -> int:
-    """The last offset up to `offset` where a record begins: a sink that took over a broker's files may end anywhere."""
+    """Return the last offset up to `offset` where a record begins; the end of a broker's files may be anywhere."""
     return log.align_down(0, offset)

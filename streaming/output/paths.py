@@ -1,4 +1,4 @@
-"""Where an output, its table and Spark's checkpoints are."""
+"""The places of an output, its table and Spark's checkpoints."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from reput.sinks.table.storage import LOG, table_storage
 from reput.source.errors import OutputError
 from reput.source.printable import printable
 
-#: What a tail keeps: queues with index, and the message table. So are their queries and Spark's checkpoints called.
+#: The names of a tail's queries and of Spark's checkpoints: that of queues and index, and that of the message table.
 LOGIC, TABLE = "logic", "table"
 
 
 @dataclass(frozen=True)
 class OutputPaths:
-    """Where a command writes; None for what it does not write, or for Spark's checkpoints below the output."""
+    """The paths that a command writes to; None for what it does not write, or for checkpoints below the output."""
 
     output: Path
     table: TableLocation | None = None
     checkpoint: Path | None = None
 
     def checkpoint_of(self, query: str) -> Path:
-        """Spark's checkpoint of one query."""
+        """Return Spark's checkpoint of one query."""
         root = self.checkpoint or self.output / REPUT / SPARK_CHECKPOINT
         return root / query
 
@@ -35,7 +35,7 @@ class OutputPaths:
 def _check_writable(path: Path) -> None:
     """Raise OutputError if the directory `path` cannot be created or written, or is on a read-only disk.
 
-    Errors of Spark and Delta do not say what was refused.
+    The errors of Spark and Delta do not name what was refused.
     """
     there = next(each for each in (path, *path.resolve().parents) if each.exists())
     if not os.access(there, os.W_OK):
@@ -47,7 +47,7 @@ def _check_writable(path: Path) -> None:
 def refuse_paths_inside(commit_log: Sequence[Path], paths: OutputPaths) -> None:
     """Raise OutputError if a path is inside a commitlog directory, or if Spark cannot write to it.
 
-    Of a table on S3 it is only checked that it can be looked for.
+    For a table on S3, only check that the server and the bucket can be reached.
     """
     refuse_paths_in(commit_log, paths)
     check_table_place(paths.table)
@@ -73,16 +73,16 @@ def refuse_paths_in(commit_log: Sequence[Path], paths: OutputPaths) -> None:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Whether there is a table at a path, looked at before Spark is started.
+# Checks of a table that run before Spark is started.
 
 
 def check_table(table: TableLocation) -> None:
-    """Check that there is a Delta table that can be read, before Spark is started.
+    """Check that a Delta table exists and can be read, before Spark is started.
 
     Raises
     ------
     OutputError
-        There is none; the message says what is there instead.
+        It does not exist; the message says what was found instead.
     """
     advice = "give the directory that 'reput tail --table' made"
     name = printable(str(table))
@@ -120,7 +120,7 @@ def _names_on_s3(table: S3Location, below: str = "") -> list[str]:
 
 
 def check_table_place(table: TableLocation | None) -> None:
-    """Check, before Spark is started, that a table on S3 can be looked for; nothing is checked of another one.
+    """Check, before Spark is started, that the place of a table on S3 can be reached; a local table is not checked.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Where a broker's own recovery of its log begins, by the rules of its release (``source/releases.py``).
+"""The place where a broker's own recovery of its log begins, by the rules of its release (``source/releases.py``).
 
 ``CommitLog#recoverNormally``, ``#recoverAbnormally`` and ``#isMappedFileMatchedRecover``; of 5.5.0 also
 ``ConsumeQueueStore#isMappedFileMatchedRecover`` and that of ``IndexService``.
@@ -37,13 +37,13 @@ from reput.streaming.config.settings import QueueOptions
 RECOVERED_SEGMENTS_MAX = 10
 # ``CommitLog#recoverNormally`` reads the last three segments.
 _NORMAL_RECOVERY_FILES = 3
-# ``StoreCheckpoint#getMinTimestamp`` subtracts so much.
+# ``StoreCheckpoint#getMinTimestamp`` subtracts this.
 _CHECKPOINT_MARGIN_MS = 3000
 
 
 @dataclass(frozen=True)
 class RecoverySettings:
-    """What of a release and its settings decides where recovery begins.
+    """The properties of a release and its settings that decide where recovery begins.
 
     Attributes
     ----------
@@ -54,14 +54,15 @@ class RecoverySettings:
     begins_at_queues_end
         Without that: normal recovery begins at the last segment that the queues reach, else at the third from the end.
     index_safe
-        ``messageIndexSafe``, where there is an index: recovery also begins before what the index lacks.
+        ``messageIndexSafe``, if there is an index: recovery also begins before the records that the index lacks.
     recovered_segments_max
-        With `checks_first_record`, the segment to begin at is looked for no further back (``commitLogRecoverMaxNum``).
+        With `checks_first_record`, recovery begins at most this many segments before the end
+        (``commitLogRecoverMaxNum``).
     in_rocksdb_to
         Where the last record begins that the index in RocksDB has, and the same of transactions, of those that are
         switched on: it begins at no later segment (``IndexRocksDBStore#isMappedFileMatchedRecover``).
     in_rocksdb
-        The broker keeps its queues in RocksDB alone: abnormal recovery asks them, and not the checkpoint.
+        The broker keeps its queues only in RocksDB: abnormal recovery asks them instead of the checkpoint.
     """
 
     rules: BrokerRules
@@ -81,7 +82,7 @@ def broker_recovers_from(
     unclean: bool,
     queued_to: int | None = None,
 ) -> int:
-    """The offset at which recovery begins if the broker of `config` is started on an output; one segment at least.
+    """Return the offset at which recovery begins if the broker of `config` is started on an output with segments.
 
     `queued_to` is where the queues will end; without it, where they end now. Otherwise as `recovered_first`.
     """
@@ -100,7 +101,7 @@ def broker_recovers_from(
 def recovery_settings(
     config: PipelineConfig, broker: BrokerConf, version: Version, *, in_rocksdb: bool = False
 ) -> RecoverySettings:
-    """The settings of a release's recovery; DLedger's log goes by the rules of 4.9.3."""
+    """Return the settings of a release's recovery; DLedger's log follows the rules of 4.9.3."""
     is_dledger = config.source.enable_dledger_commit_log
     rules = BrokerRules(
         version=version,
@@ -121,10 +122,10 @@ def recovery_settings(
 
 
 def _in_rocksdb_to(store: Path, broker: BrokerConf, version: Version) -> tuple[int, ...]:
-    """How far index and transactions are in RocksDB, of those that a release keeps there."""
+    """Return how far index and transactions are in RocksDB, if a release keeps them there."""
     if not releases.KEEPS_MORE_IN_ROCKSDB.holds(version):
         return ()
-    # 5.4.0 asks its transactions only where half messages have a topic of their own.
+    # 5.4.0 asks its transactions only if half messages have a topic of their own.
     keeps_halves = releases.KEEPS_QUEUED_OFFSET.holds(version) or not broker.switch(
         "transWriteOriginTransHalfEnable", default=True
     )
@@ -137,9 +138,9 @@ def _in_rocksdb_to(store: Path, broker: BrokerConf, version: Version) -> tuple[i
 
 
 def _queued_to(root: Path, settings: QueueOptions) -> int:
-    """Where the last record that any queue below `root` has an entry of ends, as 5.5.0 finds it; -1 without one.
+    """Return where the last record with an entry in any queue below `root` ends, as 5.5.0 finds it; -1 without one.
 
-    A BatchConsumeQueue says where the record begins.
+    A BatchConsumeQueue gives the begin of the record instead.
     """
     last = -1
     for kind, make, size in (
@@ -162,10 +163,10 @@ def recovered_first(
     *,
     unclean: bool,
 ) -> int:
-    """The number of the segment at which recovery begins; `files` are one at least.
+    """Return the number of the segment at which recovery begins; there is at least one in `files`.
 
-    `unclean` is its abnormal recovery, which asks the store's checkpoint. `queued_to` says where the last record that
-    is in any queue ends; normal recovery asks since 5.3.2, and both with queues in RocksDB.
+    `unclean` is abnormal recovery, which asks the store's checkpoint. `queued_to` returns where the last record in any
+    queue ends; normal recovery asks since 5.3.2, and both with queues in RocksDB.
 
     Raises
     ------
@@ -189,19 +190,19 @@ def recovered_first(
 
 
 def _last_that(is_known: Callable[[MappedFile], bool], files: Sequence[MappedFile], version: Version) -> int:
-    """The number of the last segment that begins with a record and is known; the first without one."""
+    """Return the number of the last segment that begins with a record and is known; 0 if none is."""
     numbers = range(len(files) - 1, -1, -1)
     return next((n for n in numbers if _begins_with_a_record(files[n], version) and is_known(files[n])), 0)
 
 
 def _is_stored_by(timestamp_ms: int, file: MappedFile) -> bool:
-    """Whether a segment's first record states a store time, and one until then."""
+    """Whether a segment's first record has a store time, and one not after `timestamp_ms`."""
     first = first_store_timestamp(file)
     return first is not None and first != 0 and first <= timestamp_ms
 
 
 def _stated_offset(file: MappedFile) -> int:
-    """The physical offset that the record at a segment's begin states."""
+    """Return the physical offset that the record at a segment's begin states."""
     at = file.frame + PHYSICAL_OFFSET_AT
     return int.from_bytes(read_head(file, HEAD_SIZE)[at : at + 8], "big", signed=True)
 
@@ -214,7 +215,7 @@ def _begins_with_a_record(file: MappedFile, version: Version) -> bool:
 
 
 def _known_to(checkpoint: StoreCheckpoint) -> int:
-    """``StoreCheckpoint#getMinTimestamp`` (ms)."""
+    """Do ``StoreCheckpoint#getMinTimestamp`` (ms)."""
     return max(0, min(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp) - _CHECKPOINT_MARGIN_MS)
 
 
@@ -226,7 +227,7 @@ def _first_checked(
     *,
     unclean: bool,
 ) -> int:
-    """The rule since 5.4.0."""
+    """Apply the rule since 5.4.0."""
     end = None if unclean else queued_to()
     for looked_at, number in enumerate(range(len(files) - 1, -1, -1), 1):
         if (number == 0 and not unclean) or looked_at >= settings.recovered_segments_max:
@@ -237,7 +238,7 @@ def _first_checked(
 
 
 def _may_begin_at(file: MappedFile, checkpoint: StoreCheckpoint, end: int | None, settings: RecoverySettings) -> bool:
-    """Whether all before a segment is known to be in queues and index; `end` is None in the abnormal recovery."""
+    """Whether everything before a segment is known to be in queues and index; abnormal recovery has no `end`."""
     record = check_at(file, file.file_from_offset, file.end, settings.rules).record
     if record is None or record.store_timestamp == 0:
         return False

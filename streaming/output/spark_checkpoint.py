@@ -1,4 +1,4 @@
-"""A query's Spark checkpoint: how Spark is led to it, what it says, and how it is removed."""
+"""A query's Spark checkpoint: giving it to Spark, reading it, and removing it."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _log = logging.getLogger("reput")
 
 
 def path_for_spark(checkpoint: Path) -> Path:
-    """Make a query's checkpoint if it is missing, and give the path by which Spark may write to it.
+    """Make a query's checkpoint if it is missing, and return the path by which Spark may write to it.
 
-    The path is a symbolic link in the directory of this run. Spark makes whatever directory it misses, so by its own
-    path it would write into an empty mount point; a directory behind a link it cannot make.
+    The path is a symbolic link in the directory of this run. Spark makes any directory that is missing, so by the real
+    path it would write into an empty mount point; it cannot make a directory behind a link.
 
     Raises
     ------
@@ -43,13 +43,13 @@ def path_for_spark(checkpoint: Path) -> Path:
         files.close()
     target = checkpoint.absolute()
     link = run_directory() / f"checkpoint-{sha256(os.fsencode(target)).hexdigest()[:32]}"
-    with suppress(FileExistsError):  # of an opening before
+    with suppress(FileExistsError):  # from an earlier opening
         link.symlink_to(target, target_is_directory=True)
     return link
 
 
 def spark_offset(checkpoint: Path) -> int | None:
-    """The physical offset up to which all is done by a query's Spark checkpoint; None without one.
+    """Return the physical offset before which everything is done by a query's Spark checkpoint; None without one.
 
     Raises
     ------
@@ -63,7 +63,7 @@ def spark_offset(checkpoint: Path) -> int | None:
 
 
 def end_of_batch(checkpoint: Path, batch_id: int) -> int:
-    """The physical offset at which a batch ends that was planned.
+    """Return the physical offset at which a planned batch ends.
 
     Raises
     ------
@@ -77,7 +77,7 @@ def end_of_batch(checkpoint: Path, batch_id: int) -> int:
 def forget_planned_batch(checkpoint: Path, log: LogReader) -> None:
     """Remove a query's Spark checkpoint if its next batch was planned for a log that has been cut since.
 
-    Spark would ask for that same batch again and again. The sinks know where they end, and Spark begins there again.
+    Spark would ask for the same batch again and again. The sinks know where they end, and Spark then begins there.
     """
     planned = [int(path.name) for path in checkpoint.glob("offsets/*") if path.name.isdecimal()]
     if not planned or (checkpoint / "commits" / str(max(planned))).exists():
@@ -96,14 +96,14 @@ def forget_planned_batch(checkpoint: Path, log: LogReader) -> None:
 
 
 def _offset(checkpoint: Path, batch_id: int) -> dict[str, Any]:
-    """The source's offset at the end of a batch.
+    """Return the source's offset at the end of a batch.
 
     Raises
     ------
     LaterFormatError
         A later release wrote it.
     OutputError
-        It cannot be read, or is none of this source.
+        It cannot be read, or belongs to another source.
     """
     path = checkpoint / "offsets" / str(batch_id)
     try:

@@ -1,7 +1,7 @@
 """One broker's rows of a message table, in the form in which they are compared with the log.
 
-Tasks read the files themselves where these are the table's rows. That takes a tenth of the seconds that a JVM which has
-just started takes for its first query; Spark reads what only Spark can.
+Where tasks can read the table's files themselves, they do: that takes a tenth of the time that a JVM which has just
+started takes for its first query. Spark reads the other tables.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from reput.streaming.tasks.tasks import Tasks, run_over
 
 @dataclass(frozen=True)
 class TableColumns:
-    """Which of a table's columns are compared with the log, and which are not: bodies, and columns that others added.
+    """The columns of a table that are compared with the log, and the others: bodies, and columns that others added.
 
-    `lacking` are those that it lacks, of ``message_schema.LATER_NAMES``.
+    `lacking` are those of ``message_schema.LATER_NAMES`` that the table does not have.
     """
 
     compared: tuple[str, ...]
@@ -43,7 +43,7 @@ class TableColumns:
 
     @classmethod
     def of(cls, names: Sequence[str], table: TableLocation) -> TableColumns:
-        """Those of the table `table`, whose columns are `names`.
+        """Sort the columns `names` of the table `table`.
 
         Raises
         ------
@@ -82,11 +82,11 @@ class ComparedRows(ABC):
 
     @abstractmethod
     def sums(self) -> tuple[StretchSums, dict[str, str]]:
-        """The sums over all rows; and files that cannot be read, by name, each with what is wrong: their rows lack."""
+        """Return the sums over all rows, and the error of each file that cannot be read; its rows are left out."""
 
     @abstractmethod
     def between(self, begin: int, end: int) -> list[pa.RecordBatch]:
-        """The rows of records in `[begin, end)`, with those of ``comparison.COLUMNS`` that files have."""
+        """Return the rows of records in `[begin, end)`, with the ``comparison.COLUMNS`` that files have."""
 
 
 def compared_rows(
@@ -98,7 +98,7 @@ def compared_rows(
     *,
     least: int | None = None,
 ) -> ComparedRows:
-    """The rows that have not expired by `expired`, from the physical offset `least` on; `tasks` or `spark` read them.
+    """Return the rows not expired by `expired`, from the physical offset `least` on; `tasks` or `spark` read them.
 
     Raises
     ------
@@ -108,7 +108,7 @@ def compared_rows(
     reader = RowsReader(table_storage(path), broker, expired, least)
     try:
         return _StoredRows(reader, tasks)
-    except OutputError:  # also where there is none: Spark's words are those that other commands have
+    except OutputError:  # also without a table: the error then is Spark's, as in other commands
         return _SparkRows(spark(), reader)
 
 
@@ -144,7 +144,7 @@ class _StoredRows(ComparedRows):
 
 
 class _SparkRows(ComparedRows):
-    """Files that are missing or cut short are passed over: their rows lack."""
+    """Rows that Spark reads; it passes over files that are missing or cut short, so their rows are missing."""
 
     def __init__(self, spark: SparkSession, reader: RowsReader) -> None:
         path = reader.storage.location
@@ -171,7 +171,7 @@ class _SparkRows(ComparedRows):
 
 
 def _row_sums(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Sum rows up; yields rows of ``comparison.SUM_DDL``."""
+    """Sum rows up; yield rows of ``comparison.SUM_DDL``."""
     sums = StretchSums()
     for batch in batches:
         sums.take(row_digests(batch))

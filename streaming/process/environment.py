@@ -1,12 +1,12 @@
-"""Where a command runs: the directory of this run, Python's warnings, and the JVM of ``spark-submit``.
+"""The surroundings of a command: the directory of this run, Python's warnings, and the JVM of ``spark-submit``.
 
-Spark, its workers and its scratch files are in the directory of this run while a command runs. It is the working
+While a command runs, Spark, its workers and its scratch files are in the directory of this run. It is the working
 directory of Spark's processes, so relative names never lead into the user's directory. It is removed when the command
 ends. If the command is killed, the next command of the same user removes it.
 
 If ``spark-submit`` started this process, environment variables say how to reach its JVM, which is this process's
-parent, and pyspark would use that JVM. reput removes them at once: no process that it starts later may take that JVM
-for its own.
+parent, and pyspark would use that JVM. reput removes them at once: a process that it starts later must not take that
+JVM for its own.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class RunDirectory:
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX)
             if (self.path / _LOCK).exists():
                 break
-            os.close(self._descriptor)  # another run removed it as a dead one's before it was locked
+            os.close(self._descriptor)  # another run took it for a dead one and removed it before it was locked
 
     def clear(self) -> None:
         """End the processes that still work in it, and remove all but the lock."""
@@ -75,7 +75,7 @@ _runs: list[RunDirectory] = []
 
 
 def run_directory() -> Path:
-    """The directory of this process, made on the first call and removed when the process ends."""
+    """Return the directory of this process, made on the first call and removed when the process ends."""
     if not _runs:
         _runs.append(RunDirectory())
         atexit.register(remove_run_directory)
@@ -83,14 +83,14 @@ def run_directory() -> Path:
 
 
 def remove_run_directory() -> None:
-    """Remove it now, if there is one; the next call of `run_directory` makes a new one."""
+    """Remove the run's directory now, if there is one; the next call of `run_directory` makes a new one."""
     if _runs:
         _runs.pop().remove()
         atexit.unregister(remove_run_directory)
 
 
 def clear_run_directory() -> None:
-    """End the processes that work in this run's directory, and remove what they left there."""
+    """End the processes that work in this run's directory, and remove the files that they left there."""
     for run in _runs:
         run.clear()
 
@@ -106,7 +106,7 @@ def end_processes_in(directory: Path) -> None:
 
 
 def _processes_in(directory: Path) -> Iterator[int]:
-    """The processes that work there; those that ended, and whose parents have yet to wait for them, do not count."""
+    """Yield the processes that work in `directory`, without those that have ended and wait for their parents."""
     below = f"{os.path.realpath(directory)}/"
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -148,7 +148,7 @@ def leave() -> None:
     """Go to a neutral directory; make relative paths in the environment absolute for processes started later."""
     try:
         start = Path.cwd()
-    except OSError:  # it was removed; absolute paths are as good as ever
+    except OSError:  # it was removed, so only absolute paths lead anywhere
         start = Path(_NEUTRAL)
     _started_in[:] = [start]
     for name in _PATH_VARIABLES:
@@ -159,18 +159,18 @@ def leave() -> None:
 
 
 def made_absolute(value: Any) -> Any:
-    """A path of the command line, relative to where the command was started; a place on S3 and other values as is."""
+    """Return a path of the command line as an absolute one; a place on S3 and other values are returned as they are."""
     if isinstance(value, Path) and not (value.is_absolute() or is_on_s3(value)):
         return (_started_in[0] if _started_in else Path.cwd()) / value
     return value
 
 
-#: The variable that tells a process of Python which warnings to print.
+#: The variable that says which warnings a process of Python prints.
 WARNINGS = "PYTHONWARNINGS"
 
 
 def hide_warnings() -> None:
-    """Have Python print no warning, here and in processes that are started later: Spark's workers, the source's.
+    """Have Python print no warnings, here and in processes that are started later: Spark's workers, the source's.
 
     They are printed if ``PYTHONWARNINGS`` or an option of Python asks for them.
     """
@@ -184,9 +184,9 @@ _taken: list[tuple[int, str]] = []
 
 
 def take_up() -> bool:
-    """Have this process use the JVM of ``spark-submit``; False if none started it.
+    """Have this process use the JVM of ``spark-submit``; return False if there is none.
 
-    When that JVM ends, this process is asked to stop: no other process would tell it.
+    When that JVM ends, the system asks this process to stop, because no other process would.
     """
     port, secret = os.environ.pop(_PORT, ""), os.environ.pop(_SECRET, "")
     if not (port.isdecimal() and secret):
@@ -197,5 +197,5 @@ def take_up() -> bool:
 
 
 def submit_gateway() -> tuple[int, str] | None:
-    """The port and the secret of the JVM that ``spark-submit`` started; None without one."""
+    """Return the port and the secret of the JVM that ``spark-submit`` started; None without one."""
     return _taken[0] if _taken else None

@@ -1,7 +1,7 @@
-"""What a command prints for an error from any source: one line, and the exit code that belongs to it.
+"""Turn an error from any source into one line, and into an exit code.
 
-Spark reports an error as the text of several stack traces. Only one line of it counts: an error of reput, of the
-system or of Python that a task raised, or the last cause that Java names.
+Spark reports an error as the text of several stack traces. Only one line of it counts: an error of reput, of the system
+or of Python that a task raised, or the last cause that Java names.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from reput.source.printable import printable
 from reput.streaming.process.jvm import has_jvm_died, last_jvm
 
 _LINE_LENGTH_MAX = 600
-# The connections of a killed process close before the process is seen to have ended.
+# The connections of a killed process close before the process has ended.
 _JVM_ENDS_WITHIN_S = 0.5
 _DEFECT = 70  # EX_SOFTWARE of sysexits.h
 _TRACEBACK, _TRACEBACKS_KEPT = "reput-traceback-", 20
-# Where an error has the name of its file, so that it gets one, however often it is asked what failure it is.
+# The attribute of an error with the name of its file, so that it gets only one file.
 _FILE_OF_ERROR = "reput_traceback"
 
-#: Errors of the system that may pass by themselves, or once there is room.
+#: Errors of the system that may pass by themselves, or when there is room.
 _PASSING_ERRNOS = frozenset(
     {
         *(errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.EBUSY),
         *(errno.ETIMEDOUT, errno.ESTALE, errno.ECONNREFUSED, errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE),
     }
 )
-# What Spark says when one of its processes died, or was too slow on a busy machine.
+# Words of Spark after one of its processes died, or was too slow on a busy machine.
 _PASSING_WORDS = (
     "Python worker failed to connect back",
     "Python worker exited unexpectedly",
@@ -96,7 +96,7 @@ class DefectError(ReputError):
 
 
 def failure_of(error: BaseException) -> ReputError:
-    """The error of reput's tree for `error`, which is returned as it is if it is in the tree."""
+    """Return the error of reput's tree for `error`; one that is in the tree is returned as it is."""
     if isinstance(error, ReputError):
         return error
     text = text_of(error)
@@ -143,13 +143,13 @@ def is_passing(error: BaseException) -> bool:
 def may_pass_in_a_run(error: BaseException) -> bool:
     """Whether a run that has had its log, its output and Spark waits for `error` to pass.
 
-    That is what `is_passing` says, and whatever tells that one of these fails or is away. Whether it is the same log,
-    output and table that come back is checked when they are opened again.
+    It waits for errors that `is_passing`, and for errors that show that one of these fails or cannot be reached. When
+    they are opened again, checks find out whether they are still the same log, output and table.
     """
     if is_passing(error):
         return True
     if isinstance(error, ReputError):
-        # A StoreError of no further class says that the log cannot be read at all.
+        # A StoreError itself, not of a subclass, says that the log cannot be read at all.
         return isinstance(error, MayPassError) or type(error) is StoreError
     text = text_of(error)
     if (remote := remote_error(text)) is not None:
@@ -162,7 +162,7 @@ def may_pass_in_a_run(error: BaseException) -> bool:
 
 
 def first_line(error: BaseException) -> str:
-    """The innermost cause that the text of `error` names, on one line and without the traces around it."""
+    """Return the innermost cause in the text of `error`, on one line and without the traces around it."""
     text = text_of(error)
     for pattern in (_PYTHON_ERROR, _JAVA_CAUSE):
         found = [match for match in pattern.findall(text) if not match[0].endswith("Py4JException")]
@@ -176,7 +176,7 @@ def first_line(error: BaseException) -> str:
 
 
 def text_of(error: BaseException) -> str:
-    """The text of `error`, also of pyspark's errors, which ask the JVM for it, if the JVM has ended."""
+    """Return the text of `error`, even if it is pyspark's, which would come from a JVM that has ended."""
     try:
         return str(error)
     except Exception:  # noqa: BLE001  any error may come of asking a JVM that has ended
@@ -184,14 +184,14 @@ def text_of(error: BaseException) -> str:
 
 
 def one_line(text: str) -> str:
-    """`text` without line ends and unprintable characters, shortened if it is very long."""
-    # Blanks inside a line are the text's: two of them may be what is wrong in a value that is shown.
+    """Return `text` without line ends and unprintable characters, shortened if it is very long."""
+    # Keep blanks inside a line: two of them may be the mistake in a value that is shown.
     line = printable(" ".join(part.strip() for part in text.splitlines() if part.strip()).replace("\t", " "))
     return line if len(line) <= _LINE_LENGTH_MAX else f"{line[:_LINE_LENGTH_MAX]} ..."
 
 
 def jvm_death() -> TransientError:
-    """The error for Spark's JVM, which has ended or does not answer."""
+    """Return the error for Spark's JVM, which has ended or does not answer."""
     jvm = last_jvm()
     fate = "does not answer" if jvm is None or jvm.is_alive else jvm.end_in_words
     return TransientError(f"Spark's Java process {fate}", advice="nothing is lost: start the same command again")
@@ -203,7 +203,7 @@ def _system_words(error: OSError) -> str:
 
 
 def _barred(error: PermissionError) -> ReputError | None:
-    """The error for a file that this user may not reach or read; None where that is not why the system refused."""
+    """Return the error for a file that this user may not reach or read; None if another reason was given."""
     if not isinstance(error.filename, str | bytes) or (found := who_refuses(os.fsdecode(error.filename))) is None:
         return None
     words, advice = found
@@ -216,7 +216,7 @@ def _of_the_system(number: int, words: str, file: Any = None) -> ReputError:
 
 
 def _remove_old_tracebacks() -> None:
-    """Keep few files of this user: a service that is started again may meet the same defect every minute, for years."""
+    """Keep only a few files: a service that is started again may meet the same defect every minute, for years."""
     found = []
     for path in Path(tempfile.gettempdir()).glob(f"{_TRACEBACK}*.txt"):
         with suppress(OSError):

@@ -1,7 +1,7 @@
 """SIGINT, SIGTERM and SIGHUP: each asks the command to stop.
 
-A command that makes one result is interrupted where it is, once. A service defines what a stop means for it
-(`deferred`). Signals that follow the first one change nothing, so that they cannot disturb the stop.
+A command that makes one result is interrupted immediately, once. A service defines its own way to stop (`deferred`).
+Signals after the first one have no effect, so that they cannot disturb the stop.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Any, TypeVar
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_EXIT_CODE_OF_SIGNAL = 128  # what a shell reports for a command that a signal ended
+_EXIT_CODE_OF_SIGNAL = 128  # as a shell reports a command that a signal ended
 _AGAIN_AFTER_S = 0.01
 _EVENT_SEEN_WITHIN_S = 0.1
 
@@ -34,7 +34,8 @@ class InterruptedBySignal(BaseException):
 class StopFlag:
     """Whether a stop was asked for; a signal's handler may set it wherever it interrupts the main thread.
 
-    To set a ``threading.Event`` takes a lock. Where the interrupted thread holds it, in `wait`, the handler never ends.
+    A ``threading.Event`` takes a lock when it is set. If the interrupted thread holds that lock, in `wait`, the handler
+    never ends.
     """
 
     def __init__(self) -> None:
@@ -49,7 +50,7 @@ class StopFlag:
         return self._is_set
 
     def wait(self, seconds: float) -> None:
-        """Sleep so long, unless a stop was asked for; one that is asked for meanwhile is seen at the end."""
+        """Sleep for `seconds`, or not at all if a stop was asked for; a stop meanwhile does not end the sleep."""
         if not self._is_set:
             time.sleep(seconds)
 
@@ -57,7 +58,7 @@ class StopFlag:
 def is_set_within(event: threading.Event, seconds: float) -> bool:
     """Whether `event` is set before `seconds` have passed, whatever the time of day is set to.
 
-    ``Event.wait`` waits until a time of day before Python 3.11, and later where Python was made for an old C library.
+    Before Python 3.11, and later where Python was made for an old C library, ``Event.wait`` waits for a time of day.
     """
     deadline = time.monotonic() + seconds
     while not event.is_set() and (left := deadline - time.monotonic()) > 0:
@@ -86,9 +87,9 @@ def listen() -> None:
 
 
 def ignore_further() -> None:
-    """Ignore signals that follow the one that was acted on, so that they do not change how the process ends.
+    """Ignore signals after the one that was acted on, so that they do not change how the process ends.
 
-    This is called last: while Python ends, it restores each signal's default unless the signal is ignored.
+    Call this last: while Python ends, it restores each signal's default unless the signal is ignored.
     """
     if _state.signal is not None:
         for number in _SIGNALS:
@@ -101,7 +102,7 @@ def is_interrupted() -> bool:
 
 
 def exit_code() -> int:
-    """The exit code of a command that was interrupted before its result: 130 for SIGINT, 143 for SIGTERM."""
+    """Return the exit code of a command that was interrupted before its result: 130 for SIGINT, 143 for SIGTERM."""
     return _EXIT_CODE_OF_SIGNAL + (_state.signal or 0)
 
 
@@ -115,7 +116,7 @@ def before_interruption(action: Callable[[], None]) -> None:
 def deferred(stop: Callable[[], None]) -> Iterator[None]:
     """Have the signal's handler call `stop` instead of interrupting the command.
 
-    `stop` takes no lock that the main thread may hold.
+    `stop` must not take a lock that the main thread may hold.
     """
     if _state.signal is not None:
         raise InterruptedBySignal
@@ -137,7 +138,7 @@ def keyboard_interrupts() -> Iterator[None]:
 
 
 def _raise_again_what_is_lost() -> None:
-    """Send a signal again whose exception Python has thrown away, as it does in the finalizer of an object."""
+    """Send a signal again if Python threw its exception away, as it does in the finalizer of an object."""
     tell = sys.unraisablehook
 
     def look(unraisable: Any) -> None:
@@ -147,7 +148,7 @@ def _raise_again_what_is_lost() -> None:
         elif isinstance(unraisable.exc_value, KeyboardInterrupt):
             number = signal.SIGINT
         else:
-            if not _state.is_interrupted:  # or else it is a consequence: compiled code was left in the middle
+            if not _state.is_interrupted:  # otherwise it is a consequence: compiled code was left in the middle
                 tell(unraisable)
             return
         # Not by `threading`: the object may have been finalized while this thread held one of its locks.
@@ -157,7 +158,7 @@ def _raise_again_what_is_lost() -> None:
 
 
 def _send_again(number: int) -> None:
-    time.sleep(_AGAIN_AFTER_S)  # the finalizer has ended by then, or loses it once more
+    time.sleep(_AGAIN_AFTER_S)  # the finalizer has ended by then, or loses the signal again
     ident = threading.main_thread().ident
     assert ident is not None
     signal.pthread_kill(ident, number)
@@ -177,18 +178,18 @@ def _on_signal(number: int, _frame: FrameType | None) -> None:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Work beside the main thread, where a signal does not break it off in its middle.
+# Work beside the main thread, where a signal does not interrupt it.
 
 _Result = TypeVar("_Result")
 _SIGNALS_SEEN_WITHIN_S = 0.1
 
 
 def beside_the_main_thread(action: Callable[[], _Result], *others: Callable[[], object]) -> _Result:
-    """The result of `action`, which runs at the same time as `others`, each in a thread; raises what one has raised.
+    """Return the result of `action`, which runs at the same time as `others`, each in a thread; raise the error of any.
 
-    A signal interrupts the wait for them, and nothing else: in the main thread it would leave LLVM's objects in a state
-    in which Python cannot finalize them, and Spark only takes SIGINT over there. The threads belong to no pool, so that
-    an interrupted command does not wait for them.
+    A signal interrupts only the wait for them: in the main thread it would leave LLVM's objects in a state in which
+    Python cannot finalize them, and Spark takes SIGINT over only there. The threads are not in a pool, so that an
+    interrupted command does not wait for them.
     """
     first, *further = [_begun(each) for each in (action, *others)]
     for future in further:
@@ -198,7 +199,7 @@ def beside_the_main_thread(action: Callable[[], _Result], *others: Callable[[], 
 
 
 def result_of(future: Future[_Result]) -> _Result:
-    """The future's result; in one long wait, a Ctrl-C that comes just before would be seen only at the end."""
+    """Return the future's result; wait in short steps, because a Ctrl-C just before a long wait comes late."""
     while not future.done():
         wait([future], timeout=_SIGNALS_SEEN_WITHIN_S)
     return future.result()

@@ -1,8 +1,8 @@
 """Spark's Java process: started out of reach of signals to this process group, watched, and ended.
 
-Ctrl-C and service managers send a signal to the whole group. It would end the JVM and its Python workers under a
-driver that is about to stop between two micro-batches. So the JVM has a session of its own and ignores SIGHUP, SIGINT
-and SIGTERM. It ends when the driver ends it, or when the driver dies: its standard input is then closed.
+Ctrl-C and service managers send a signal to the whole group. It would end the JVM and its Python workers while the
+driver is about to stop between two micro-batches. So the JVM has a session of its own and ignores SIGHUP, SIGINT and
+SIGTERM. It ends when the driver ends it, or when the driver dies: its standard input is then closed.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from reput.streaming.process.process_log import LOG_BYTES_MAX, ProcessLog
 
 _CONNECTED_WITHIN_S = 300.0
 _LOOKED_FOR_S = 0.02
-# Spark's launcher puts it behind Spark's own jars, so that the archive of classes still fits.
+# Spark's launcher puts it after Spark's own jars, so that the archive of classes still fits.
 _CLASS_PATH = "SPARK_DIST_CLASSPATH"
-# Of the JVM that only makes up the command of the one that stays: with them it takes a third less time. UsePerfData
+# Options of the short JVM that only composes the command of the real one: they save it a third of its time. UsePerfData
 # would leave a file in /tmp when it is killed.
 _LAUNCHER_OPTIONS = "-XX:-UsePerfData -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
-# What a JVM says after its cause, whatever that is; and how a line begins that names one in the midst of others.
+# Lines of a JVM that follow any cause; and how a line begins that names one in the midst of others.
 _SAYS_NOTHING = ("Error: Could not create the Java", "Error: A fatal exception has occurred", "WARNING: ", "... ")
 _NAMED_CAUSE = re.compile(r"(?:Exception in thread \"[^\"]*\" |Caused by: )(?:[\w$]+\.)*(.*)")
 # Signals that a shell ignores stay ignored in the program that replaces it, also in a JVM.
@@ -52,11 +52,12 @@ class Jvm:
         class_path: Sequence[Path] = (),
         log_max_bytes: int = LOG_BYTES_MAX,
     ) -> None:
-        """Start it in `directory`; what it and its Python processes print goes to `log_file`.
+        """Start it in `directory`; its output, and that of its Python processes, goes to `log_file`.
 
-        None has it go to this process's terminal. A log of `log_max_bytes` is renamed, see ``process_log``.
+        Without a `log_file` it goes to this process's terminal. A log of `log_max_bytes` is renamed, see
+        ``process_log``.
 
-        `home` is the JVM's ``SPARK_HOME``; `class_path` are jars behind Spark's own.
+        `home` is the JVM's ``SPARK_HOME``; `class_path` are jars after Spark's own.
         """
         command = ["/bin/sh", "-c", _LAUNCHER, "sh", str(home / "bin" / "spark-submit")]
         for name, value in settings.items():
@@ -119,7 +120,7 @@ class Jvm:
             self._connection.unlink()
 
     def processes(self) -> dict[str, list[int]]:
-        """The process ids that run now: its own as ``jvm``, and those of the Python processes that it began."""
+        """The process ids that run now: its own as ``jvm``, and those of the Python processes that it started."""
         begun = []
         for entry in os.scandir("/proc"):
             if entry.name.isdecimal() and int(entry.name) != self._process.pid:
@@ -146,7 +147,7 @@ class Jvm:
         return f"was killed by signal {-code}"
 
     def _last_words(self) -> str | None:
-        """The line of what it printed that says why it ended; None if nothing does, or it went to the terminal."""
+        """Return the line in its output that says why it ended; None without one, or without a log."""
         if self._log is None:
             return None
         self._log.finish()
@@ -166,7 +167,7 @@ class Jvm:
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     def end(self, *, within_s: float = 0.0) -> None:
-        """Give it `within_s` seconds to end by itself, then kill it; it has ended on return, and its log is written."""
+        """Give it `within_s` seconds to end by itself, then kill it; on return it has ended, and its log is written."""
         if self.is_alive:
             self.is_asked_to_end = True
         if self._process.stdin is not None:
@@ -182,7 +183,7 @@ class Jvm:
 
 
 def cause_in(lines: Sequence[str]) -> str | None:
-    """The last of a JVM's lines that says something: no place in a trace, and no word that it ends."""
+    """Return the last of a JVM's lines that names a cause: neither a place in a trace, nor a word about its end."""
     said = [line.strip() for line in lines if line.strip() and not line.startswith(("\t", "    at "))]
     causes = [line for line in said if not line.startswith(_SAYS_NOTHING)]
     named = [found[1] for line in causes if (found := _NAMED_CAUSE.match(line)) is not None]
@@ -190,7 +191,7 @@ def cause_in(lines: Sequence[str]) -> str | None:
 
 
 def connected(port: int, secret: str) -> Any:
-    """A py4j gateway to the JVM that listens at `port` of this machine."""
+    """Return a py4j gateway to the JVM that listens at `port` of this machine."""
     known = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
     os.environ.update(known)
     try:
@@ -200,12 +201,12 @@ def connected(port: int, secret: str) -> Any:
             del os.environ[name]
 
 
-# The last one that was started.
+# The last JVM that was started.
 _known: list[Jvm] = []
 
 
 def last_jvm() -> Jvm | None:
-    """The JVM of this process's Spark, even if it has ended; None if reput has not started one."""
+    """Return the JVM of this process's Spark, even if it has ended; None if reput has not started one."""
     return _known[0] if _known else None
 
 
@@ -222,5 +223,5 @@ def kill_jvm() -> None:
 
 
 def spark_home() -> Path:
-    """Where Spark is, as an absolute path: ``SPARK_HOME``, else pyspark's own directory."""
+    """Return Spark's directory as an absolute path: ``SPARK_HOME``, or pyspark's own directory."""
     return Path(os.environ.get("SPARK_HOME") or pyspark.__path__[0]).absolute()

@@ -1,17 +1,16 @@
-"""What processes print, kept in files that stay within a bound however long the processes run; and what lines say.
+"""The output of processes, kept in files of bounded size however long the processes run; and the names in log lines.
 
-The JVM hands its standard error on to the daemon of Python workers, and that to its workers. A file that they write
-themselves can only be renamed under them, which they do not notice, or emptied under them, which loses what comes in
-between. So they all write into a pipe, and a thread of the driver puts what comes out into a file, which it replaces
-between two lines.
+The JVM hands its standard error on to the daemon of Python workers, which hands it on to its workers. If they wrote to
+a file themselves, it could only be renamed, which they do not notice, or emptied, which loses the lines in between. So
+they all write into a pipe. A thread of the driver puts the lines into a file, which it replaces between two lines.
 
-* If the driver dies, the pipe has no reader: a write then fails at once, which Java and Python leave unsaid, and the
+* If the driver dies, the pipe has no reader: a write then fails at once, which Java and Python do not report, and the
   JVM ends because its standard input is closed.
-* If the disk is full or gone, what does not fit is dropped and counted, and the run goes on.
-* A pipe that is full would have the JVM wait. The thread that empties it waits for nothing but the disk.
+* If the disk is full or gone, lines that do not fit are dropped and counted, and the run continues.
+* A full pipe would block the JVM. The thread that empties it waits only for the disk.
 
-`Allowance` keeps lines that repeat few. Lines of the log and Spark's jobs name the broker and the query for which a
-thread works (`at_work_for`).
+`Allowance` limits lines that repeat. Lines of the log and Spark's jobs name the broker and the query for which a thread
+works (`at_work_for`).
 """
 
 from __future__ import annotations
@@ -34,25 +33,25 @@ _log = logging.getLogger("reput")
 LOG_BYTES_MAX: Final = 10 * 1024 * 1024
 #: How many older files there are beside the one that is written.
 OLDER_FILES: Final = 3
-# A line that is longer goes into the file piece by piece.
+# A longer line goes into the file piece by piece.
 _LINE_MAX = 64 * 1024
 _READ_AT_ONCE = 64 * 1024
-# As much is kept of what came last, to say why a process ended.
+# This many of the last bytes are kept, to say why a process ended.
 _LAST_BYTES = 16 * 1024
-# What processes can write while the driver is busy; without privileges the system gives a pipe so much.
+# Processes can write this much while the driver is busy; without privileges a pipe cannot be larger.
 _PIPE_BYTES = 1024 * 1024
-# A Python worker may hold its end a moment longer than the JVM that began it.
+# A Python worker may hold its end a moment longer than the JVM that started it.
 _READ_OUT_WITHIN_S = 1.0
 
 
 class RotatingLog:
-    """A file of whole lines with at most `max_bytes`; `NAME.1` to `NAME.3` have what was written before, `.1` the last.
+    """A file of whole lines with at most `max_bytes`; earlier lines are in `NAME.1` to `NAME.3`, the newest in `.1`.
 
-    Nothing is synced, and nothing that the system refuses is an error; it is reported once.
+    Nothing is synced. If the system refuses a write, that is reported once and is not an error.
     """
 
     def __init__(self, path: Path, max_bytes: int = LOG_BYTES_MAX) -> None:
-        """What the file has already stays in it."""
+        """Keep the present content of the file."""
         self._path = path
         self._max_bytes = max_bytes
         self._descriptor: int | None = None
@@ -99,7 +98,7 @@ class RotatingLog:
         return end
 
     def _opened(self) -> tuple[int, int]:
-        """The file's descriptor and size; a file that was removed or renamed by others is made again."""
+        """Return the file's descriptor and size; a file that was removed or renamed by others is made again."""
         if self._descriptor is not None:
             status = os.fstat(self._descriptor)
             with suppress(FileNotFoundError):
@@ -122,7 +121,7 @@ class RotatingLog:
 class ProcessLog:
     """A pipe for processes to write to, whose other end a thread empties into a `RotatingLog`.
 
-    After the processes were started, `begun` must be called.
+    Call `begun` after the processes have started.
     """
 
     def __init__(self, path: Path, max_bytes: int = LOG_BYTES_MAX) -> None:
@@ -140,12 +139,12 @@ class ProcessLog:
         os.close(self.write_end)
 
     def finish(self) -> None:
-        """Wait until all is in the file that was written before the processes ended."""
+        """Wait until everything that was written before the processes ended is in the file."""
         self._thread.join(_READ_OUT_WITHIN_S)
 
     @property
     def last_lines(self) -> list[str]:
-        """The last lines that the processes have written, of those that were read so far."""
+        """Return the last lines that the processes have written, of those that were read so far."""
         return self._last.decode(errors="replace").splitlines()
 
     def _copy(self) -> None:
@@ -158,7 +157,7 @@ class ProcessLog:
 
 
 def _harmless(lines: bytes) -> bytes:
-    """The lines with what is unsafe in a terminal as escapes: names from producers stand in messages of Spark's."""
+    """Escape everything that is unsafe in a terminal: Spark's messages contain names from producers."""
     return "\n".join(map(_printable_line, lines.decode(errors="backslashreplace").split("\n"))).encode()
 
 
@@ -167,7 +166,7 @@ def _printable_line(line: str) -> str:
 
 
 def _whole_lines(descriptor: int) -> Iterator[bytes]:
-    """What comes out of a pipe, whole lines each time; what is left at the pipe's end comes last."""
+    """Yield the bytes from a pipe, whole lines each time; the rest at the pipe's end comes last."""
     rest = b""
     while read := os.read(descriptor, _READ_AT_ONCE):
         rest += read
@@ -180,7 +179,7 @@ def _whole_lines(descriptor: int) -> Iterator[bytes]:
 
 
 class Allowance:
-    """Allows `burst` at once; each is allowed again `renewed_after_s` seconds later, so at most one in that time."""
+    """Allows a burst of `burst`, and after it one for every `renewed_after_s` seconds."""
 
     def __init__(self, burst: int, renewed_after_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock` is monotonic, in seconds."""
@@ -205,12 +204,12 @@ _query: ContextVar[str | None] = ContextVar("query", default=None)
 
 
 def broker_of_thread() -> str | None:
-    """The name of the broker for which this thread works; None where the process keeps one alone."""
+    """Return the name of the broker for which this thread works; None if the process has only one."""
     return _broker.get()
 
 
 def query_of_thread() -> str | None:
-    """The name of the query for which this thread works just now; None for work that belongs to none."""
+    """Return the name of the query for which this thread works now; None for other work."""
     return _query.get()
 
 
@@ -224,7 +223,7 @@ def work_for(broker: str | None) -> None:
 
 @contextmanager
 def at_work_for(broker: str | None, query: str) -> Iterator[None]:
-    """Have this thread work for a query of `broker` within the block, and afterwards for whom it did before."""
+    """Have this thread work for a query of `broker` within the block, and for its earlier purpose afterwards."""
     before = _broker.set(broker), _query.set(query)
     try:
         yield

@@ -1,9 +1,8 @@
 """Standard output and its siblings, and the lines that a terminal shows while a command is at work.
 
-The line of `working` says how long a command has been at work, and how much of it is done. Another process writes it:
-a thread would keep this process from being forked (``tasks``), and a signal would interrupt libraries. The line of
-`first_words` is for the second or more that the modules of a command take to load, so this module loads none that
-takes time.
+The line of `working` says how long a command has been at work, and how much of it is done. Another process writes it: a
+thread would keep this process from being forked (``tasks``), and a signal would interrupt libraries. The line of
+`first_words` fills the second or more that a command takes to load its modules, so this module imports only fast ones.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
 
 
 def open_closed_streams() -> None:
-    """Open those that the caller has closed: the next file would get the number of one, and with it what is printed."""
+    """Open standard streams that the caller closed: otherwise the next file gets their number, and their output."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= STANDARD_ERROR:
         pass
     os.close(descriptor)
@@ -41,7 +40,7 @@ def terminal_width(out: TextIO) -> int | None:
 
 
 def drop_output() -> None:
-    """Drop what Python still holds for a standard output that failed; Python would fail again with it at its end."""
+    """Drop the output that Python still holds for a standard output that failed; it would fail again at the end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -49,7 +48,7 @@ _CLEAR = b"\r\x1b[K"
 _WITHOUT_CURSOR = ("dumb", "unknown")
 _THREADS = Path("/proc/self/task")
 _MB = 1_000_000
-# The width of a terminal that does not say its own.
+# The width of a terminal whose width is unknown.
 _COLUMNS = 80
 # How many parts of the work are done, and how many there are.
 _PARTS = struct.Struct("QQ")
@@ -65,7 +64,7 @@ def has_cursor() -> bool:
 def working(words: str, *, every_s: float = 1.0) -> Iterator[None]:
     """Show `words` and the seconds so far during a ``with`` block, from the first second on.
 
-    Nothing is shown where standard error is not a terminal, or where a line could not be shown safely.
+    Nothing is shown if standard error is not a terminal, or if a line could not be shown safely.
     """
     if not has_cursor() or len(list(_THREADS.iterdir())) > 1:
         yield
@@ -129,10 +128,7 @@ def _write_lines(words: str, shared: mmap, parent: int, every_s: float) -> None:
 
 @contextmanager
 def first_words(words: str) -> Iterator[None]:
-    """Show a line during a ``with`` block; show nothing where standard error is not a terminal.
-
-    This module loads no module that takes time.
-    """
+    """Show a line during a ``with`` block; show nothing if standard error is not a terminal."""
     is_shown = has_cursor()
     try:
         _write_at_once(words[: shutil.get_terminal_size().columns - 1] if is_shown else "")

@@ -1,4 +1,4 @@
-"""The charts, drawn by matplotlib: each for a desk and for a phone, of which the page shows the one that fits.
+"""The charts, drawn by matplotlib: each for a desk and for a phone; the page shows the one that fits.
 
 Positions are in pixels of the page (72 dots an inch), so that texts have the size of the page's texts.
 """
@@ -26,7 +26,7 @@ from reput.streaming.report.markup import name_text, time_at
 # ----------------------------------------------------------------------------------------------------------------------
 # A figure of matplotlib as an SVG element of a page, with the page's colours, light or dark, and without ids.
 
-#: Colours that a figure may use, by the names of the page's classes; as such they are never seen.
+#: Colours that a figure may use, by the names of the page's classes, which replace them.
 HUES: Final = {"series": "#010101", "second": "#020202", "soft": "#030303", "line": "#040404", "text": "#050505"}
 _CLASSES: Final = {colour: name for name, colour in HUES.items()}
 _LEFT_OUT: Final = frozenset({"metadata", "defs"})
@@ -36,7 +36,7 @@ _NO_TURN: Final = re.compile(r"rotate\(-?0(\.0*)? ")
 
 @dataclass(frozen=True)
 class Additions:
-    """What a figure gets after matplotlib has drawn it, so that matplotlib sees no text that others chose.
+    """Changes to a figure after matplotlib has drawn it, so that matplotlib gets no text that others chose.
 
     A text of the figure that is a key of `names` or `values` is replaced; names are in the page's font for names.
     `tips` are shown where the mouse is over a part of the figure, by its ``gid``.
@@ -48,7 +48,7 @@ class Additions:
 
 
 def inline_svg(figure: Figure, label: str, class_: str, additions: Additions) -> ET.Element:
-    """The figure as an element; `label` is what a screen reader tells of it."""
+    """Return the figure as an element; a screen reader reads `label`."""
     written = io.StringIO()
     figure.savefig(written, format="svg")
     found = ET.fromstring(written.getvalue())  # noqa: S314  matplotlib wrote it
@@ -59,7 +59,7 @@ def inline_svg(figure: Figure, label: str, class_: str, additions: Additions) ->
 
 
 def _cleaned(parent: ET.Element, additions: Additions, tip: str = "") -> list[ET.Element]:
-    """The children of an element without ids and styles; groups are taken apart."""
+    """Return the children of an element without ids and styles; groups are dissolved."""
     made: list[ET.Element] = []
     for child in parent:
         tag = child.tag.rpartition("}")[2]
@@ -81,7 +81,7 @@ def _cleaned(parent: ET.Element, additions: Additions, tip: str = "") -> list[ET
 
 
 def _attributes(element: ET.Element) -> dict[str, str]:
-    """Attributes without ids; the style is attributes and classes, so that the page may forbid styles in attributes."""
+    """Return attributes without ids; a style becomes attributes and classes, so that the page may forbid styles."""
     made = {name: " ".join(value.split()) for name, value in element.attrib.items() if name not in ("style", "id")}
     if _NO_TURN.match(made.get("transform", "")):
         del made["transform"]
@@ -102,21 +102,21 @@ _BARS, _LEFT, _RIGHT, _TOP, _PAD, _LINE, _TICK_PAD = 150, 60, 22, 10, 10, 15, 6
 _TEXT: Final = 12
 _LETTER: Final = 7
 _DOTS: Final = 72
-# Of a row with a name and a bar: its height, the bar's, and a cell of the names' font.
+# Of a row with a name and a bar: its height, the bar's, a cell of the names' font, and the room for the value.
 _ROW, _BAR, _CELL, _VALUE = 42, 10, 7.9, 130
 _LABELS: Final = {WHOLE: 9, HALF: 6, PHONE: 4}
-# How times are written that are so far apart: longer than a day, and within one.
+# The form of times by the least distance between them: a day or more, and less.
 _LONG_FORMS: Final = ((timedelta(360), "%Y"), (timedelta(27), "%b %Y"), (timedelta(1), "%-d %b %Y"))
 _DAY_FORMS: Final = ((timedelta(minutes=1), "%H:%M"), (timedelta(seconds=1), "%H:%M:%S"), (timedelta(0), "%H:%M:%S.%f"))
-# Room for so many bars at least, so that a single one does not look like a wall.
+# A chart has room for at least this many bars, so that a single one does not look like a wall.
 _BARS_LEAST: Final = 4
-# The least that a bar of something is high, so that it is seen.
+# The least height of a bar that is not zero, so that it is visible.
 _LEAST: Final = 1.5
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar of a chart: its value, and the words that the mouse shows."""
+    """A bar of a chart: its value, and the words that the mouse shows."""
 
     value: float
     tip: str
@@ -125,7 +125,7 @@ class Bar:
 def over_time(
     label: str, bars: Sequence[Bar], start_us: int, width_us: int, unit: Callable[[float], str], hue: str = "series"
 ) -> list[ET.Element]:
-    """A bar for each of consecutive steps of time; `unit` gives a value as a text."""
+    """Draw a bar for each of consecutive steps of time; `unit` returns a value as text."""
     end_us = start_us + len(bars) * width_us
     edges = [date2num(time_at(start_us + place * width_us)) for place in range(len(bars) + 1)]
 
@@ -146,7 +146,7 @@ def over_time(
 
 
 def by_step(label: str, bars: Sequence[Bar], edges: Sequence[str], unit: Callable[[float], str]) -> list[ET.Element]:
-    """A bar for each of consecutive steps of values; `edges` are their bounds as texts, one more than bars."""
+    """Draw a bar for each of consecutive steps of values; `edges` are their bounds as texts, one more than bars."""
 
     def draw(width: int) -> ET.Element:
         with _axes(width) as axes:
@@ -170,9 +170,9 @@ def by_name(
     *,
     ends_with_others: bool,
 ) -> list[ET.Element]:
-    """A line for each name: the name and its value as a text, and under them a bar, as a part of the `whole`.
+    """Draw a line for each name: the name and its value as text, and under them a bar, as a part of the `whole`.
 
-    The last bar, if the chart `ends_with_others`, is of several together.
+    If the chart `ends_with_others`, its last bar is the sum of several.
     """
 
     def draw(width: int) -> ET.Element:
@@ -199,7 +199,7 @@ def by_name(
 
 
 def _time_labels(times: Sequence[datetime]) -> list[str]:
-    """Labels as fine as the times are apart; the day is under the first time of each."""
+    """Return labels as fine as the times are apart; the day is under the first time of each day."""
     apart = min((end - begin for begin, end in zip(times, times[1:], strict=False)), default=timedelta(1))
     for least, form in _LONG_FORMS:
         if apart >= least:
@@ -207,7 +207,7 @@ def _time_labels(times: Sequence[datetime]) -> list[str]:
     form = next(form for least, form in _DAY_FORMS if apart >= least)
     labels, day = [], None
     for time in times:
-        clock = time.strftime(form)[:12]  # of microseconds three digits
+        clock = time.strftime(form)[:12]  # three digits of the microseconds
         labels.append(clock if time.date() == day else f"{clock}\n{time.day} {time:%b %Y}")
         day = time.date()
     return labels
@@ -250,7 +250,7 @@ def _make_room(axes: Axes, letters: int) -> None:
 
 
 def _keep_inside(axes: Axes) -> None:
-    """Have a label end at its place where it would stick out on the right."""
+    """Have a label that would stick out on the right end at its place."""
     begin, end = axes.get_xlim()
     pixels = axes.get_window_extent().width / (end - begin)
     for place, label in zip(axes.get_xticks(), axes.get_xticklabels(), strict=True):
@@ -261,7 +261,7 @@ def _keep_inside(axes: Axes) -> None:
 
 @contextmanager
 def _figure(width: int, height: int) -> Iterator[Figure]:
-    """A figure, in pixels, without a ground, in matplotlib's own defaults whatever a user has changed."""
+    """Yield a transparent figure, in pixels, with matplotlib's own defaults whatever a user has changed."""
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update({"svg.fonttype": "none", "font.size": _TEXT, "text.parse_math": False})
@@ -272,7 +272,7 @@ def _figure(width: int, height: int) -> Iterator[Figure]:
 
 @contextmanager
 def _axes(width: int, lines: int = 1) -> Iterator[Axes]:
-    """Axes with lines across, without a frame, and with room for labels of `lines` lines."""
+    """Yield axes with lines across, without a frame, and with room for labels of `lines` lines."""
     below = _PAD + lines * _LINE + 4
     height = _TOP + _BARS + below
     with _figure(width, height) as figure:

@@ -1,7 +1,6 @@
-"""Everything that the page tells, computed once from one version of the table.
+"""All figures of the page, computed once from one version of the table.
 
-`Selection` says which rows a report is about. Findings are what a reader must know, in a sentence each, the gravest
-first.
+`Selection` says which rows a report is about. Findings are sentences that a reader must know, the gravest first.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ from reput.streaming.status.batch_report import size_text
 from reput.streaming.status.run_state import State
 from reput.streaming.status.status_document import load_status, status_of
 
-#: The view of the rows that were chosen, and that of every row of the chosen topics.
+#: The view of the chosen rows, and that of every row of the chosen topics.
 CHOSEN, OF_TOPICS = "chosen", "of_topics"
-#: Whether a row has a place in a queue: beginnings of transactions, and what was rolled back, have none.
+#: Whether a row has a place in a queue: the beginning and the rollback of a transaction do not.
 IS_QUEUED: Final = "transaction_type IN ('none', 'commit')"
 
-# What the report reads, with DuckDB's types. Tables of earlier versions of reput lack the later ones.
+# The columns that the report reads, with DuckDB's types. Tables of earlier versions of reput lack the later ones.
 _COLUMNS: Final = {
     "broker": "VARCHAR",
     "topic": "VARCHAR",
@@ -70,7 +69,7 @@ _END_MS: Final = 253_402_300_800_000
 class Selection:
     """Rows of topics that match `topic`, in which ``*`` stands for any text, stored in ``[since_ms, until_ms)``.
 
-    Times are milliseconds since 1970; None is without bound. A row without a store time is in no period.
+    Times are milliseconds since 1970; None means no bound. A row without a store time is in no period.
     """
 
     topic: str | None = None
@@ -86,7 +85,7 @@ class Selection:
 
     @property
     def is_all(self) -> bool:
-        """Whether every row is meant."""
+        """Whether all rows are chosen."""
         return self == Selection()
 
     def make_views(self, table: TableStatements) -> None:
@@ -95,7 +94,7 @@ class Selection:
         Raises
         ------
         OutputError
-            The table is none of reput's.
+            reput did not make the table.
         UnknownNameError
             No topic of the table matches.
         """
@@ -122,7 +121,7 @@ class Selection:
         table.run(f"CREATE TEMP VIEW {CHOSEN} AS SELECT {rows} FROM messages WHERE {' AND '.join([topics, *period])}")
 
     def moves(self) -> tuple[str, str]:
-        """Conditions for rows of the ledger: of the chosen topics before the period's end, and after its begin."""
+        """Return conditions for rows of the ledger: before the period's end, and after its begin."""
         topics = self._topics()
         if self.until_ms is not None:
             topics += f" AND seen_after < make_timestamptz({1_000 * self.until_ms})"
@@ -134,7 +133,7 @@ class Selection:
 
 
 def _column(name: str, kind: str, names: Collection[str]) -> str:
-    """A column of the views: NULL where the table, of `names`, has none, and for a time outside the years 1 to 9999."""
+    """Return a column of the views: NULL if it is not among `names`, and for a time outside the years 1 to 9999."""
     if name not in names:
         return f"CAST(NULL AS {kind}) AS {name}"
     if name not in _TIMES:
@@ -143,11 +142,11 @@ def _column(name: str, kind: str, names: Collection[str]) -> str:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What there is: rows, bytes and times, by queue, topic, kind and broker.
+# Rows, bytes and times, by queue, topic, kind and broker.
 
 #: The temporary table of queues, which later statements join with.
 QUEUES: Final = "queues"
-# One pass over the rows; all that is here is made of its result. A queue's bounds are those of what it can hold.
+# One pass over the rows; this part is made of its result. A queue's bounds are those of the messages that it can hold.
 _MAKE_QUEUES: Final = f"""
 CREATE TEMP TABLE {QUEUES} AS
 SELECT broker, topic, queue_id, any_value(kind) AS kind, count(*) AS messages, sum(msg_size) AS size_bytes,
@@ -167,10 +166,10 @@ _SUMS: Final = (
 
 @dataclass(frozen=True)
 class Group:
-    """Rows that belong together: how many, their bytes in the log, first and last store time, queues.
+    """A group of rows: how many, their bytes in the log, first and last store time, queues.
 
-    Times are microseconds since 1970, None where no row has one. `name` is a topic's, a kind's or a broker's; None
-    stands for several together, or for what is not known.
+    Times are microseconds since 1970, None if no row has one. `name` is that of a topic, a kind or a broker; None
+    stands for several together, or for an unknown name.
     """
 
     name: str | None
@@ -185,8 +184,8 @@ class Group:
 class Contents:
     """All rows of a selection: the largest topics by bytes, and all others together; kinds and brokers by messages.
 
-    `topics` and `brokers` are how many there are. `without_time` messages have no store time, `in_no_queue` a negative
-    queue or number.
+    `topics` and `brokers` are the numbers of them. `without_time` messages have no store time, `in_no_queue` a negative
+    queue or queue offset.
     """
 
     total: Group
@@ -201,7 +200,7 @@ class Contents:
 
 
 def contents_of(table: TableStatements, shown: int) -> Contents:
-    """Read the contents, with `shown` topics, kinds and brokers at most; makes `QUEUES`."""
+    """Read the contents, with at most `shown` topics, kinds and brokers; make `QUEUES`."""
     table.run(_MAKE_QUEUES)
     ((topics, brokers, without_time, in_no_queue),) = table.rows(
         "SELECT count(DISTINCT topic), count(DISTINCT broker), CAST(coalesce(sum(messages - with_time), 0) AS BIGINT), "
@@ -242,14 +241,14 @@ def _groups(table: TableStatements, text: str, *values: object) -> list[Group]:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Messages that did not go straight to their consumers: those that wait, and those that consumers sent back.
+# Messages that did not go straight to their consumers: waiting ones, and those that consumers sent back.
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """Messages of one `kind` that were to be delivered later: how long, and until when at the latest.
+    """Messages of one `kind` that were to be delivered later: how long they waited, and the latest time.
 
-    `still` are those whose time is after the last row of the selection; None is without a time.
+    `still` are those whose time is after the last row of the selection. Without any time, `last_us` is ``None``.
     """
 
     kind: str
@@ -261,9 +260,9 @@ class Waiting:
 
 @dataclass(frozen=True)
 class SentBack:
-    """What consumers of a `group` sent back, and what they gave up; `most_times` is the most that one came back.
+    """The messages that consumers of a `group` (None: several together) sent back, and those that they gave up.
 
-    `group` is None for several together.
+    `most_times` is the most often that one came back.
     """
 
     group: str | None
@@ -274,7 +273,7 @@ class SentBack:
 
 @dataclass(frozen=True)
 class Detours:
-    """All of them; `discarded` are transactions that were checked in vain too often."""
+    """All detours; `discarded` are transactions that were checked in vain too often."""
 
     waiting: list[Waiting]
     groups: int
@@ -286,7 +285,7 @@ class Detours:
 
 
 def detours_of(table: TableStatements, groups_shown: int) -> Detours:
-    """Read them."""
+    """Read the detours."""
     table.run(
         "CREATE TEMP TABLE groups AS SELECT consumer_group AS name, count(*) FILTER (kind = ?) AS retries, "
         f"count(*) FILTER (kind = ?) AS given_up, max(reconsume_times) AS most_times FROM {CHOSEN} "
@@ -314,7 +313,7 @@ def detours_of(table: TableStatements, groups_shown: int) -> Detours:
 
 
 def _waiting(table: TableStatements, kind: str) -> Waiting | None:
-    """Those of one kind: each message once, by the first row that it has there, without those that were recalled."""
+    """Return those of one kind: each message once, by its first row there, without those that were recalled."""
     is_one = f"kind = '{kind}' AND properties['TIMER_ROLL_TIMES'] IS NULL"
     recalled = f"SELECT uniq_key FROM {CHOSEN} WHERE kind = '{RECALL}' AND uniq_key IS NOT NULL"
     is_one += f" AND (uniq_key IS NULL OR uniq_key NOT IN ({recalled}))"
@@ -329,26 +328,26 @@ def _waiting(table: TableStatements, kind: str) -> Waiting | None:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# How values are spread: sizes of messages, and times from a producer to the log.
+# Distributions: sizes of messages, and times from a producer to the log.
 
-# Of the values between two that differ less than so many times, there are steps of one width.
+# If the largest value is less than this many times the least, all steps have the same width.
 _EVEN_BELOW: Final = 16
 _STEPS: Final = 16
 _QUANTILES: Final = (0.0, 0.5, 0.9, 0.99, 1.0)
-# What came without a detour: no delivery after a delay, no transaction, nothing that was sent back.
+# Messages without a detour: not delayed, not in a transaction, not sent back.
 _SENT_AT_ONCE: Final = f"coalesce(kind, '{NORMAL}') = '{NORMAL}' AND real_topic IS NULL AND transaction_type = 'none'"
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """`values` in ascending order, and how often there is each."""
+    """`values` in ascending order, and how often each occurs."""
 
     values: npt.NDArray[np.int64]
     counts: npt.NDArray[np.int64]
 
     @property
     def total(self) -> int:
-        """How many there are."""
+        """The number of values."""
         return int(self.counts.sum())
 
     @property
@@ -357,42 +356,42 @@ class Distribution:
         return float(np.dot(self.values.astype(np.float64), self.counts)) / self.total
 
     def quantile(self, part: float) -> int:
-        """The least value that at least `part` of them do not exceed; 0 gives the least of all."""
+        """Return the least value that at least `part` of them do not exceed; 0 gives the least of all."""
         ends = np.cumsum(self.counts)
         return int(self.values[np.searchsorted(ends, max(1, int(np.ceil(part * self.total))))])
 
     @property
     def quantiles(self) -> list[int]:
-        """The least, the median, what 90 and 99 of 100 do not exceed, and the largest."""
+        """Return the least, the median, the bounds of 90 and 99 in 100, and the largest."""
         return [self.quantile(part) for part in _QUANTILES]
 
     def below(self, bound: int) -> int:
-        """How many are less than `bound`."""
+        """Return how many are less than `bound`."""
         return int(self.counts[: np.searchsorted(self.values, bound)].sum())
 
     def in_steps(self, edges: Sequence[int]) -> npt.NDArray[np.int64]:
-        """How many are in each step ``[edge, next edge)``."""
+        """Return how many are in each step ``[edge, next edge)``."""
         ends = np.concatenate([[0], np.cumsum(self.counts)])
         return np.diff(ends[np.searchsorted(self.values, np.array(edges))])
 
 
 def record_sizes(table: TableStatements) -> Distribution:
-    """Sizes of messages in the log, in bytes."""
+    """Return the sizes of messages in the log, in bytes."""
     return distribution_of(table, "msg_size", "true")
 
 
 def body_sizes(table: TableStatements) -> Distribution:
-    """Sizes of their bodies, as they are in the log, in bytes."""
+    """Return the sizes of their bodies in the log, in bytes."""
     return distribution_of(table, "body_size", "true")
 
 
 def delays(table: TableStatements) -> Distribution:
-    """Milliseconds from born to stored, of messages that came without a detour; negative where clocks differ."""
+    """Return the milliseconds from born to stored, of messages without a detour; negative where clocks differ."""
     return distribution_of(table, "epoch_ms(store_time) - epoch_ms(born_time)", _SENT_AT_ONCE)
 
 
 def distribution_of(table: TableStatements, value: str, condition: str) -> Distribution:
-    """The values of an expression in the chosen rows that meet a condition, without NULL."""
+    """Return the values of an expression in the chosen rows that meet a condition, without NULL."""
     found = table.arrays(
         f"SELECT CAST({value} AS BIGINT) AS value, count(*) AS messages FROM {CHOSEN} "
         f"WHERE {condition} AND {value} IS NOT NULL GROUP BY value ORDER BY value"
@@ -401,7 +400,7 @@ def distribution_of(table: TableStatements, value: str, condition: str) -> Distr
 
 
 def size_edges(sizes: Distribution) -> list[int]:
-    """Edges of steps for a picture of sizes: even ones, or powers of two where sizes differ much."""
+    """Return edges of steps for a picture of sizes: even ones, or powers of two if sizes differ much."""
     low, high = int(sizes.values[0]), int(sizes.values[-1])
     if high < _EVEN_BELOW * max(1, low):
         width = _round_width((high - low) / _STEPS)
@@ -411,7 +410,7 @@ def size_edges(sizes: Distribution) -> list[int]:
 
 
 def delay_edges(times: Distribution) -> list[int]:
-    """Edges of steps for a picture of times in milliseconds: 0, 1, 2, 5, 10, ...; what is below 0 is one step."""
+    """Return edges of steps for a picture of times in milliseconds: 0, 1, 2, 5, 10, ...; one step is below 0."""
     low, high = int(times.values[0]), int(times.values[-1])
     ladder = [0, *(n * 10**power for power in range(17) for n in (1, 2, 5))]
     first = max(0, int(np.searchsorted(ladder, max(0, low), side="right")) - 1)
@@ -420,13 +419,13 @@ def delay_edges(times: Distribution) -> list[int]:
 
 
 def _round_width(least: float) -> int:
-    """The least of 1, 2, 5, 10, ... that is no less than `least`."""
+    """Return the least of 1, 2, 5, 10, ... that is at least `least`."""
     widths = [n * int(10**power) for power in range(12) for n in (1, 2, 5)]
     return next(width for width in widths if width >= least)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# How much was stored when: messages and bytes by steps of time.
+# Messages and bytes stored, by steps of time.
 
 _MS, _S, _MIN, _H, _D = 1_000, 1_000_000, 60_000_000, 3_600_000_000, 86_400_000_000
 # Widths of a step that people read easily, in microseconds; the last ones are for times given by mistake.
@@ -438,13 +437,13 @@ _WIDTHS: Final = (
     *(n * _D for n in (1, 2, 7, 14, 28, 91, 182, 364, 1_820, 3_640, 18_200, 36_400)),
 )
 _STEPS_MAX: Final = 120
-# Where two steps have all messages but this part, such as few with a wrong clock, the picture is of these two steps.
+# If two steps have all messages except this part, such as a few with a wrong clock, only these two steps are shown.
 _LEFT_OUT_MAX: Final = 0.002
 
 
 @dataclass(frozen=True)
 class Throughput:
-    """What was stored in each of consecutive steps, which are `width_us` long and begin at multiples of it.
+    """The messages and bytes stored in consecutive steps, which are `width_us` long and begin at multiples of it.
 
     `outside` messages were stored before the first step or after the last one.
     """
@@ -463,7 +462,7 @@ class Throughput:
 
 
 def throughput_of(table: TableStatements, total: Group) -> Throughput | None:
-    """Messages and bytes over time; None if no row has a store time."""
+    """Return messages and bytes over time; None if no row has a store time."""
     if total.first_us is None or total.last_us is None:
         return None
     found = _between(table, total.first_us, total.last_us)
@@ -478,7 +477,7 @@ def throughput_of(table: TableStatements, total: Group) -> Throughput | None:
 
 
 def _between(table: TableStatements, first: int, last: int) -> Throughput:
-    """Steps from the one with the time `first` to the one with `last`."""
+    """Return the steps from the one with the time `first` to the one with `last`."""
     width = step_width(last - first)
     start, count = first // width, last // width - first // width + 1
     kinds = ", ".join(f"'{kind}'" for kind in sorted(SENT_BACK))
@@ -502,7 +501,7 @@ def _between(table: TableStatements, first: int, last: int) -> Throughput:
 
 
 def _core(found: Throughput, messages: int) -> tuple[int, int] | None:
-    """The bounds in microseconds of two steps in a row that have nearly all messages, if others are beside them."""
+    """Return the bounds, in microseconds, of two adjacent steps with nearly all messages, if there are others."""
     if found.width_us == _WIDTHS[0] or len(found.messages) <= 2:
         return None
     pairs = found.messages[:-1] + found.messages[1:]
@@ -514,16 +513,17 @@ def _core(found: Throughput, messages: int) -> tuple[int, int] | None:
 
 
 def step_width(span_us: int) -> int:
-    """The narrowest width of which at most 120 steps cover a time of `span_us` microseconds."""
+    """Return the narrowest width with which at most 120 steps cover a time of `span_us` microseconds."""
     return next((width for width in _WIDTHS if span_us < width * (_STEPS_MAX - 1)), _WIDTHS[-1])
 
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Whether the messages of each queue are numbered without a gap or a repeat.
 
-# Each 64 consecutive numbers of a queue are one row with a bit for each that is there, so a queue of any length is
-# looked at in one pass, in little memory. Rows outside the chosen period count as well: between a queue's first and
-# last chosen number nothing is missing that the table has. Queues of batches count several numbers a message.
+# Each 64 consecutive numbers of a queue are one row with a bit for each number in the table, so a queue of any length
+# is read in one pass, in little memory. Rows outside the chosen period count too: between a queue's first and last
+# chosen number, a number is missing only if the table does not have it. Queues of batches count several numbers a
+# message.
 _MAKE_ORDER: Final = f"""
 CREATE TEMP TABLE queue_order AS
 WITH numbers AS (
@@ -547,7 +547,7 @@ GROUP BY broker, topic, queue_id
 class QueueOrder:
     """One queue between the first and the last number, both inclusive, of its chosen messages.
 
-    `missing` numbers are of no message; `repeated` messages have a number that another one has, too.
+    No message has the `missing` numbers; `repeated` messages have a number that another one also has.
     """
 
     broker: str
@@ -561,9 +561,9 @@ class QueueOrder:
 
 @dataclass(frozen=True)
 class Order:
-    """All queues: sums, how many were looked at, how many are `disordered`, and the worst of these.
+    """All queues: sums, how many were read, how many are `disordered`, and the worst of these.
 
-    `of_batches` queues were left out, as their messages take several numbers each.
+    `of_batches` queues were left out, because their messages take several numbers each.
     """
 
     queues: int
@@ -575,7 +575,7 @@ class Order:
 
 
 def order_of(table: TableStatements, queues_shown: int) -> Order:
-    """Look at all queues; `QUEUES` must be there."""
+    """Check all queues; `QUEUES` must exist."""
     table.run(_MAKE_ORDER)
     is_disordered = "missing > 0 OR repeated > 0"
     ((queues, missing, repeated, disordered),) = table.rows(
@@ -603,7 +603,7 @@ def order_of(table: TableStatements, queues_shown: int) -> Order:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """What was left out of one broker's log for one `cause`: ranges, bytes, and where the first one begins."""
+    """The ranges of one broker's log left out for one `cause`: how many, their bytes, and the begin of the first."""
 
     broker: str
     cause: str
@@ -615,7 +615,7 @@ class LeftOut:
 def left_out_of(
     table: TableLocation, output: Path | None, options: SqlOptions | None
 ) -> tuple[list[LeftOut], list[str]]:
-    """What was left out, most bytes first, and where that was looked up.
+    """Return the ranges that were left out, most bytes first, and where they were looked up.
 
     Raises
     ------
@@ -657,9 +657,9 @@ def _summed(ranges: Iterable[tuple[str, int, str, int]]) -> list[LeftOut]:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What consumer groups did, from the ledger of consumption beside the message table.
+# The progress of consumer groups, from the ledger of consumption beside the message table.
 
-# The last row of each queue, with what the group did there in the period; groups of the broker itself are left out.
+# The last row of each queue, with the group's moves in the period; groups of the broker itself are left out.
 _MOVES: Final = """
 SELECT broker, consumer_group, topic, queue_id, arg_max_null(offset_after, seen_after) AS last_offset,
     CAST(coalesce(sum(offset_after - offset_before) FILTER (move = 'progress' AND {period}), 0) AS BIGINT) AS passed,
@@ -677,7 +677,7 @@ GROUP BY step
 
 @dataclass(frozen=True)
 class GroupProgress:
-    """What a consumer `group` did in all queues of a `topic`.
+    """The progress of a consumer `group` in all queues of a `topic`.
 
     `passed` are the messages that its offsets passed, `behind` those of the table that it has not passed, `resets` how
     often a queue went back, `moved_us` when it moved last, in microseconds since 1970.
@@ -693,7 +693,7 @@ class GroupProgress:
 
 @dataclass(frozen=True)
 class Consumption:
-    """What all groups did, those first that are most behind, of `rows` rows with a group and a topic each.
+    """The progress of all groups, the furthest behind first, from `rows` rows with a group and a topic each.
 
     `steps` are messages passed in consecutive steps of `width_us` from `start_us` on; a move counts when it was seen.
     """
@@ -711,7 +711,7 @@ class Consumption:
 def consumption_of(
     table: TableLocation, selection: Selection, ends: Mapping[tuple[str, str, int], int], options: SqlOptions | None
 ) -> Consumption | None:
-    """Read the ledger, in which `ends` are the last chosen offset of each queue; None without rows.
+    """Read the ledger; `ends` are the last chosen offset of each queue. None without rows.
 
     Raises
     ------
@@ -746,7 +746,7 @@ def consumption_of(
 
 
 def _progress(rows: Iterable[tuple[Any, ...]], ends: Mapping[tuple[str, str, int], int]) -> list[GroupProgress]:
-    """The rows of queues as rows of topics; a queue in which the group has no offset any more is not behind."""
+    """Return the rows of queues as rows of topics; a queue in which the group no longer has an offset is not behind."""
     found: dict[tuple[str, str], GroupProgress] = {}
     for broker, group, topic, queue_id, last, passed, resets, moved in rows:
         end = ends.get((broker, topic, queue_id))
@@ -763,18 +763,24 @@ def _progress(rows: Iterable[tuple[Any, ...]], ends: Mapping[tuple[str, str, int
     return list(found.values())
 
 
-#: Rows of each table of the page; the others are one row together.
+#: At most this many rows of each table of the page are separate; the others are one row together.
 ROWS_SHOWN = 20
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What was found in `version` of `table`, at `made_at` (seconds since 1970).
+    """The figures of `version` of `table`, computed at `made_at` (seconds since 1970).
 
-    `status` is the status document of the tail that keeps the output; None without an output or without a document.
-    `has_bodies` is whether the table has columns for them.
-    `left_out_of` are the places where ranges that were left out of the log were looked up. `consumption` is None
-    without a ledger beside the table, or without rows in it.
+    Attributes
+    ----------
+    status
+        The status document of the tail that keeps the output; None without an output or without a document.
+    has_bodies
+        Whether the table has columns for them.
+    left_out_of
+        The places where ranges that were left out of the log were looked up.
+    consumption
+        None without a ledger beside the table, or without rows in it.
     """
 
     table: str
@@ -805,12 +811,12 @@ def figures_of(
     options: SqlOptions | None = None,
     clock: Callable[[], float] = time.time,
 ) -> Figures:
-    """Compute the figures; `at` and `options` as for ``duckdb_query``, `output` is what a tail keeps.
+    """Compute the figures; `at` and `options` as for ``duckdb_query``, `output` is that of a tail.
 
     Raises
     ------
     OutputError
-        The table or the output is not there or cannot be read.
+        The table or the output does not exist or cannot be read.
     OptionError
         The table has no such version.
     TransientError
@@ -849,7 +855,7 @@ _WELL = frozenset({State.RUNNING.value, State.STARTING.value})
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found, and what it means; `is_grave` if an operator should look into it."""
+    """A sentence about the figures; `is_grave` if an operator should look into it."""
 
     is_grave: bool
     text: str
@@ -857,7 +863,7 @@ class Finding:
 
 
 def findings_of(figures: Figures) -> list[Finding]:
-    """All findings."""
+    """Return all findings."""
     found = [*_of_queues(figures), *_of_damage(figures), *_of_consumers(figures), *_of_tail(figures)]
     found += _of_times(figures)
     return sorted(found, key=lambda each: not each.is_grave)

@@ -1,6 +1,6 @@
 """Numbers, sizes, times and names for people; and HTML as a tree.
 
-Texts become texts, whatever is in them, since nothing is ever put together from pieces of markup.
+Texts stay texts, whatever is in them, since nothing is put together from pieces of markup.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from reput.source.printable import printable
 from reput.source.times import EPOCH
 from reput.streaming.status.batch_report import duration_text
 
-#: What stands where there is no number.
+#: In place of a missing number.
 NOT_KNOWN: Final = "\N{EN DASH}"
 _LARGE: Final = ((10**12, "trillion"), (10**9, "billion"), (10**6, "million"))
 _FIRST: Final = datetime.min.replace(tzinfo=timezone.utc)
 _LAST: Final = datetime.max.replace(tzinfo=timezone.utc)
 _DAY_S: Final = 86_400
-# No character: HTML allows none of these in a text.
+# Characters that HTML does not allow in a text.
 _NO_CHARACTER: Final = re.compile(
     "[\ufdd0-\ufdef\ufffe\uffff]|["
     + "".join(chr(plane << 16 | low) for plane in range(1, 17) for low in (0xFFFE, 0xFFFF))
     + "]"
 )
-# Of a name that is longer, so many characters are looked at: each becomes ten at most.
+# Only this many characters of a long name are read: each becomes ten at most.
 _NAME_MAX: Final = 1_000
 
 
@@ -39,7 +39,7 @@ def number(value: int) -> str:
 
 
 def compact(value: int) -> str:
-    """A whole number in three digits and a word, where it has more than six."""
+    """Return a whole number as it is up to six digits, otherwise as three digits and a word."""
     for factor, word in _LARGE:
         if value >= factor:
             return f"{value / factor:.3g} {word}" if value < 1_000 * factor else f"{value // factor:,} {word}"
@@ -73,7 +73,7 @@ def span(seconds: float) -> str:
 
 
 def time_at(microseconds: int) -> datetime:
-    """The time so long after 1970 in UTC, or the nearest one within the years 1 to 9999."""
+    """Return the time this many microseconds after 1970 in UTC, or the nearest one within the years 1 to 9999."""
     try:
         return EPOCH + timedelta(microseconds=microseconds)
     except OverflowError:
@@ -87,14 +87,14 @@ def moment(microseconds: int, *, is_fine: bool = False) -> str:
 
 
 def harmless(text: str) -> str:
-    """A text on one line in which every character is one that HTML allows and that only shows itself."""
+    """Return a text on one line in which HTML allows every character, and every character only shows itself."""
     return _NO_CHARACTER.sub("\N{REPLACEMENT CHARACTER}", printable(text))
 
 
 def name_text(text: str | None, cells: int) -> str:
-    """A name that others chose, harmless and on one line, of at most `cells` cells of a fixed-width font.
+    """Return a name that others chose, harmless and on one line, of at most `cells` cells of a fixed-width font.
 
-    What is cut off the end is an ellipsis; None is ``(none)``, an empty text ``(empty)``.
+    An ellipsis replaces the end that is cut off; None is ``(none)``, an empty text ``(empty)``.
     """
     if text is None:
         return "(none)"
@@ -107,25 +107,25 @@ def name_text(text: str | None, cells: int) -> str:
     return kept + "\N{HORIZONTAL ELLIPSIS}"
 
 
-#: What an element may hold: a text, or another element.
+#: The content of an element: a text, or another element.
 Node: TypeAlias = str | ET.Element
 # A time as `moment` gives it.
 _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d(?:[\d:.]*) UTC)")
-# What stands between a number and its unit.
+# The space between a number and its unit.
 _UNIT: Final = re.compile(r"(?<=\d) (?=(?:[kMGTP]?B|ms|s|min|h|days?|[mbtr]+illion)\b|%)")
-#: Of a name in a table, in cells; and of a whole path or sentence.
+#: The longest name in a table, in cells; and the longest path or sentence.
 NAME_CELLS: Final = 72
 _SAID_CELLS: Final = 400
 
 
 def element(tag: str, *children: Node, **attributes: str) -> ET.Element:
-    """An element. ``_`` in an attribute's name is ``-``; a ``_`` at its end is left out (``class_``)."""
+    """Return an element. ``_`` in an attribute's name becomes ``-``; a ``_`` at its end is left out (``class_``)."""
     made = ET.Element(tag, {name.rstrip("_").replace("_", "-"): harmless(value) for name, value in attributes.items()})
     return add(made, *children)
 
 
 def add(parent: ET.Element, *children: Node) -> ET.Element:
-    """The parent, with more children behind those that it has."""
+    """Return the parent, with more children after those that it has."""
     for child in children:
         if not isinstance(child, str):
             parent.append(child)
@@ -137,25 +137,25 @@ def add(parent: ET.Element, *children: Node) -> ET.Element:
 
 
 def sentence(text: str) -> list[Node]:
-    """A text in which no line breaks within a time, or between a number and its unit."""
+    """Return a text in which no line breaks within a time, or between a number and its unit."""
     parts = _TIME.split(_UNIT.sub("\N{NO-BREAK SPACE}", text))
     return [element("time", part) if place % 2 else part for place, part in enumerate(parts)]
 
 
 def name(text: str | None, cells: int = NAME_CELLS) -> ET.Element:
-    """A name that others chose, which no direction of writing of its own moves out of its place."""
+    """Return a name that others chose; its own direction of writing cannot move it out of its place."""
     return element("bdi", name_text(text, cells), class_="name")
 
 
 def said(text: str) -> ET.Element:
-    """What a program of reput said, with texts of others in it."""
+    """Return the words of a program of reput, which may contain names that others chose."""
     return element("bdi", name_text(text, _SAID_CELLS))
 
 
 def table(
     label: str, head: Sequence[str], rows: Iterable[Sequence[Node]], *, texts: int = 1, minor: Sequence[int] = ()
 ) -> ET.Element:
-    """A table that scrolls by itself where it is wider than the page.
+    """Return a table that scrolls by itself if it is wider than the page.
 
     The first `texts` columns are texts, the others numbers; those whose numbers are in `minor` are left out on a phone.
     """
@@ -181,16 +181,16 @@ def section(title: str, *children: Node) -> ET.Element:
 
 
 def figure(words: str, drawn: Sequence[ET.Element]) -> ET.Element:
-    """A chart, under the words that say what is seen."""
+    """Return a chart, under words that say what it shows."""
     return element("figure", element("figcaption", *sentence(words)), *drawn)
 
 
 def numbers(shown: ET.Element) -> ET.Element:
-    """The table of a chart's numbers, which is opened on request."""
+    """Return the table of a chart's numbers, which opens on request."""
     return element("details", element("summary", "The numbers of this chart"), shown)
 
 
 def document(head: Sequence[ET.Element], body: Sequence[ET.Element]) -> str:
-    """The text of a whole page in English."""
+    """Return the text of a whole page in English."""
     page = element("html", element("head", *head), element("body", *body), lang="en")
     return "<!DOCTYPE html>\n" + ET.tostring(page, encoding="unicode", method="html") + "\n"

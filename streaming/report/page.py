@@ -1,4 +1,4 @@
-"""The page: one HTML file without a script, a font or a picture of its own or of another host."""
+"""The page: one HTML file without a script, a font or a picture, its own or from another host."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ from reput.streaming.report.markup import (
 from reput.streaming.status.batch_report import size_text
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Sections on what may need a person: gaps, damage, retries, messages that wait, lag.
+# Sections on things that may need an operator: gaps, damage, retries, waiting messages, lag.
 
-# Of what a tail found.
+# Of a tail's findings, at most this many are shown.
 _FINDINGS_SHOWN = 5
 
 
@@ -109,7 +109,7 @@ def order_section(figures: Figures) -> ET.Element:
 
 
 def retries_section(figures: Figures) -> ET.Element | None:
-    """What consumers sent back, over time and by group."""
+    """Messages that consumers sent back, over time and by group."""
     detours, found = figures.detours, figures.throughput
     if not detours.groups:
         return None
@@ -137,7 +137,7 @@ def retries_section(figures: Figures) -> ET.Element | None:
 
 
 def consumption_section(figures: Figures) -> ET.Element | None:
-    """What consumer groups did, by the ledger: over time, and those that are most behind."""
+    """The progress of consumer groups, by the ledger: over time, and the groups furthest behind."""
     found = figures.consumption
     if found is None:
         return None
@@ -196,7 +196,7 @@ def _waits(waits: Distribution | None) -> list[str]:
 
 
 def freshness_section(figures: Figures) -> ET.Element:
-    """How far the table is behind: of the newest message, and by what the tail says."""
+    """The lag of the table: by its newest message, and by the tail's own figures."""
     last = figures.contents.total.last_us
     words = "No message has a time."
     if last is not None:
@@ -243,7 +243,7 @@ def freshness_section(figures: Figures) -> ET.Element:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Sections on how sizes and times are spread.
+# Sections on the distribution of sizes and times.
 
 _QUANTILES: Final = ("least", "median", "90 %", "99 %", "most")
 
@@ -272,7 +272,7 @@ def sizes_section(figures: Figures) -> ET.Element:
 
 
 def _size_edge(size: int) -> str:
-    """An edge as short as it can be: ``512 B``, ``4 KiB``; those of even steps are exact."""
+    """Return an edge in its shortest form: ``512 B``, ``4 KiB``; edges of even steps are exact."""
     for factor, unit in ((1 << 20, "MiB"), (1 << 10, "KiB")):
         if size >= factor and size % factor == 0:
             return f"{size // factor} {unit}"
@@ -320,12 +320,12 @@ def _histogram(label: str, words: str, values: Distribution, edges: Sequence[int
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Sections on what there is: over time, by topic, kind and broker.
+# Sections on messages and bytes: over time, by topic, kind and broker.
 
 # Topics with a bar of their own.
 _TOPICS_DRAWN: Final = 10
 _UNITS: Final = ((1, "second"), (60, "minute"), (3_600, "hour"), (86_400, "day"))
-#: What each kind of messages is.
+#: Each kind of messages, in words.
 KINDS: Final = {
     origin.NORMAL: "sent by producers",
     origin.DELAYED: "to be delivered later, after a delay",
@@ -360,7 +360,7 @@ def throughput_sections(figures: Figures) -> list[ET.Element]:
 
 
 def _rates(found: Throughput, values: Sequence[int], what: str, text: Callable[[float], str], hue: str) -> ET.Element:
-    """A chart of values a second, or a longer time in which there is a message at least on average."""
+    """Draw values a second, or over the shortest longer time that has at least one message on average."""
     whole = len(values) * found.seconds
     mean = float(found.messages.sum()) / whole
     unit_s, unit = next((each for each in _UNITS if mean * each[0] >= 1), _UNITS[-1])
@@ -376,13 +376,13 @@ def _rates(found: Throughput, values: Sequence[int], what: str, text: Callable[[
 
 
 def step_times(found: Throughput) -> list[str]:
-    """The beginning of each step."""
+    """Return the beginning of each step."""
     places = range(len(found.messages))
     return [moment(found.start_us + place * found.width_us, is_fine=found.seconds < 1) for place in places]
 
 
 def step_text(seconds: float) -> str:
-    """The width of a step in words."""
+    """Return the width of a step in words."""
     for size, word in reversed(_UNITS):
         if seconds >= size:
             steps = int(seconds // size)
@@ -440,7 +440,7 @@ def _topic_row(label: Node, each: Group, whole: Group) -> list[Node]:
 
 
 def kinds_section(figures: Figures) -> ET.Element:
-    """What kinds of messages there are."""
+    """The kinds of messages."""
     whole = figures.contents.total
     rows: list[list[Node]] = [
         [
@@ -460,7 +460,7 @@ def kinds_section(figures: Figures) -> ET.Element:
 
 
 def brokers_section(figures: Figures) -> ET.Element | None:
-    """Rows by broker, where there are several."""
+    """Rows by broker; None for a single one."""
     contents = figures.contents
     if contents.brokers < 2:
         return None
@@ -484,7 +484,7 @@ _TITLE_CELLS = 200
 
 
 def page_of(figures: Figures, title: str | None = None) -> str:
-    """The page's text; `title` is its heading."""
+    """Return the page's text; `title` is its heading."""
     findings = findings_of(figures)
     heading = name_text(title or "What this message table holds", _TITLE_CELLS)
     body = element("main", _header(figures, heading, findings), _tiles(figures, findings))
@@ -511,7 +511,7 @@ def _head(title: str) -> list[ET.Element]:
 
 def _style(text: str) -> ET.Element:
     made = element("style")
-    made.text = text  # with its line ends, and not escaped
+    made.text = text  # with its line ends, not escaped
     return made
 
 
@@ -527,7 +527,7 @@ def _header(figures: Figures, title: str, findings: list[Finding]) -> ET.Element
 
 
 def _lead(figures: Figures, findings: list[Finding]) -> list[Node]:
-    """The whole report in two sentences."""
+    """Return the whole report in two sentences."""
     contents, total = figures.contents, figures.contents.total
     if not total.messages:
         why = "The table is empty" if figures.selection.is_all else "No message of the table is in this selection"
@@ -577,7 +577,7 @@ def _tiles(figures: Figures, findings: list[Finding]) -> ET.Element:
 
 
 def _period(first: str, last: str) -> str:
-    """From and until when, to the minute; the day once if it is the same."""
+    """Return both ends of a period, to the minute; the day appears once if it is the same."""
     day, last_day = first[:10], last[:10]
     return f"{day}, {first[11:16]} to {last[11:16]} UTC" if day == last_day else f"{first[:16]} to {last[:16]} UTC"
 
@@ -603,7 +603,7 @@ def _findings_section(figures: Figures, findings: list[Finding]) -> ET.Element:
 
 
 def _sections(figures: Figures) -> list[ET.Element]:
-    """All sections that have something to show, in the order of the page."""
+    """Return all sections that have something to show, in the order of the page."""
     made = [
         *throughput_sections(figures),
         topics_section(figures),
@@ -620,7 +620,7 @@ def _sections(figures: Figures) -> list[ET.Element]:
 
 
 def _making_of(figures: Figures) -> ET.Element:
-    """How the page was made."""
+    """Return how the page was made."""
     chosen = figures.selection
     period = " ".join(
         f"{word} {moment(time * 1_000)}"

@@ -25,9 +25,7 @@ def write_report(
     output: Path | None = None,
     options: SqlOptions | None = None,
 ) -> str:
-    """Write the page, in the place of a file of that name; returns a line that tells what is in it.
-
-    Arguments and further errors are those of ``figures_of`` and ``output_file``.
+    """Write the page, in the place of a file of that name; return a line about its contents.
 
     Raises
     ------

@@ -1,1 +1,1 @@
-"""`reput resurrect`: what was lost of a broker's ``config/``, made again from what is still true."""
+"""`reput resurrect`: lost files of a broker's ``config/``, made again from what is still true."""

@@ -1,10 +1,10 @@
 """`reput resurrect`: files of a broker's ``config/`` that were lost, made again from what is still true.
 
-What a file or its ``.bak`` still says stays. Topics and their numbers of queues come from the queues on disk and from
-the message table, consumer groups from their topics for retries and dead letters, and from the offsets. Offsets of
-groups come from the ledger of consumption, and those of delayed messages from the copies that were delivered. Each
-value has its evidence, and no offset is ahead of it: a broker that starts with these files repeats messages, and skips
-none.
+Everything that a file or its ``.bak`` still has stays. Topics and their numbers of queues come from the queues on disk
+and from the message table, consumer groups from their topics for retries and dead letters, and from the offsets.
+Offsets of groups come from the ledger of consumption, and those of delayed messages from the copies that were
+delivered. Each value has its evidence, and no offset is ahead of it: a broker that starts with these files repeats
+messages but skips none.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ TOPICS: Final = "topics.json"
 GROUPS: Final = "subscriptionGroup.json"
 OFFSETS: Final = "consumerOffset.json"
 DELAYS: Final = "delayOffset.json"
-#: The files of JSON that can be made again, in the order in which they are shown.
+#: The JSON files that can be made again, in the order in which they are shown.
 FILES: Final = (TOPICS, GROUPS, OFFSETS, DELAYS)
 _TABLE_OF: Final = {
     TOPICS: "topicConfigTable",
@@ -71,7 +71,7 @@ _NUMBER_AS_KEY: Final = re.compile(r'(?<=\t)"(\d+)":')
 
 
 class Value(NamedTuple):
-    """One value of a file: its name there, what it is and was, and why; `now` is None for one that was lost."""
+    """One value of a file: its name, what it is now and was before, and the evidence. A lost one has no `now`."""
 
     file: str
     name: str
@@ -82,9 +82,9 @@ class Value(NamedTuple):
 
 @dataclass
 class Resurrection:
-    """The files that were made, as JSON values by name, and their values; `remarks` say what nothing tells.
+    """The files that were made, as JSON values by name, and their values; `remarks` are about values without evidence.
 
-    `timers` is the checkpoint of the timers, if that was made.
+    `timers` is the checkpoint of the timers, if it was made.
     """
 
     documents: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class Resurrection:
     remarks: list[str] = field(default_factory=list)
 
     def rows(self) -> ListedResult:
-        """A row for each value."""
+        """Return a row for each value."""
         return ListedResult(_COLUMNS, [*self.values])
 
 
@@ -101,7 +101,7 @@ class Resurrection:
 class _Kept:
     """The table of a file that could be read, and which file that was: itself, its ``.bak``, or none.
 
-    `others` is what else it has, such as forbidden groups. `is_damaged` is whether there is a file, and no whole one.
+    `others` are its other contents, such as forbidden groups. `is_damaged` means that the file exists but is not whole.
     """
 
     table: dict[str, Any]
@@ -114,8 +114,6 @@ class _Kept:
 
 def resurrected(config: PipelineConfig, table: TableLocation | None = None) -> Resurrection:
     """Make the four files of a store again; nothing is written.
-
-    `table` is the message table of the store's broker, whose ledger of consumption has the offsets of groups.
 
     Raises
     ------
@@ -134,7 +132,7 @@ def resurrected(config: PipelineConfig, table: TableLocation | None = None) -> R
 
 
 def check_result(directory: Path) -> None:
-    """Raise OptionError unless the directory for the files is new or empty, and in no store."""
+    """Raise OptionError unless the directory for the files is new or empty, and outside any store."""
     place = directory.resolve()
     if any((each / COMMIT_LOG).is_dir() for each in (place, *place.parents)):
         raise OptionError(
@@ -146,7 +144,7 @@ def check_result(directory: Path) -> None:
 
 
 def write(found: Resurrection, directory: Path) -> None:
-    """Write the files; raises OutputError if the directory cannot be written."""
+    """Write the files; raise OutputError if the directory cannot be written."""
     with closing(DurableFiles(directory)) as files:
         for name, document in found.documents.items():
             files.replace(name, data=text_of(document).encode())
@@ -155,7 +153,7 @@ def write(found: Resurrection, directory: Path) -> None:
 
 
 def text_of(document: Mapping[str, Any]) -> str:
-    """A file as a broker reads it."""
+    """Return a file's text as a broker reads it."""
     text = json.dumps(document, indent="\t", ensure_ascii=False, separators=(",", ":"))
     return _NUMBER_AS_KEY.sub(r"\1:", text)  # as fastjson writes the numbers of queues and levels
 
@@ -185,7 +183,7 @@ class _Resurrecting:
         return self._found
 
     # ------------------------------------------------------------------------------------------------------------------
-    # What files still say.
+    # The values that files still have.
 
     def _load(self, name: str) -> _Kept:
         path = self._config.store / "config" / name
@@ -213,7 +211,7 @@ class _Resurrecting:
 
     def _document(self, name: str, table: dict[str, Any]) -> None:
         if not table and not self._kept[name].is_whole:
-            # A broker does not start with a damaged one, and does without any.
+            # A broker does not start with a damaged file, but does with none.
             made = "made empty" if self._kept[name].is_damaged else "not made"
             self._found.remarks.append(f"nothing tells what {name} had: it is {made}")
             if not self._kept[name].is_damaged:
@@ -231,7 +229,7 @@ class _Resurrecting:
     # Topics and groups.
 
     def _queues_by_topic(self) -> dict[str, tuple[int, str]]:
-        """The number of queues of each topic that has any, and what tells so."""
+        """Return the number of queues of each topic that has any, and the evidence."""
         found: dict[str, tuple[int, str]] = {}
         for topic, queue_id in sorted(self._on_disk):
             if queue_id >= found.get(topic, (0, ""))[0]:
@@ -345,7 +343,7 @@ class _Resurrecting:
             if offset > self._end(name, queue)
         ]
         if ahead:
-            self._kept[OFFSETS] = replace(kept, others={})  # these may lead beyond the ends, too
+            self._kept[OFFSETS] = replace(kept, others={})  # these may also lead beyond the ends
             self._found.remarks.append(
                 f"{kept.source} has {counted(len(ahead), 'offset')} beyond the end of the queue, the first of "
                 f"{shown(ahead[0])}: the log was cut, or the file is another broker's"
@@ -372,7 +370,7 @@ class _Resurrecting:
         return found
 
     def _ledger(self) -> dict[tuple[str, int], OffsetAt]:
-        """Where groups were seen last, by name in the file and queue; nothing without a ledger."""
+        """Return the groups' last seen offsets, by name in the file and queue; none without a ledger."""
         if self._table is None or not is_table(consumption_table_path(self._table)):
             self._found.remarks.append("no ledger of consumption tells where groups were (--table)")
             return {}
@@ -380,7 +378,7 @@ class _Resurrecting:
         return {(f"{each.topic}@{each.group}", each.queue_id): each for each in found}
 
     def _end(self, name: str, queue_id: int) -> int:
-        """The end of a queue of a group; 0 for a queue that is not there."""
+        """Return the end of a queue of a group; 0 for a queue that does not exist."""
         consumer = consumer_of(name)
         key = (consumer[1] if consumer is not None else "", queue_id)
         if key not in self._ends:
@@ -415,10 +413,10 @@ class _Resurrecting:
         self._document(DELAYS, table)
 
     def _delivered(self, level: int) -> tuple[int, int, int]:
-        """A level's first offset, the offset behind its last message that was delivered (0: none), and its end.
+        """Return a level's first offset, the offset after its last delivered message (0: none), and its end.
 
-        A broker delivers a level's messages in the order of their queue. The copy has the same unique key, and is
-        found by the index.
+        A broker delivers a level's messages in the order of their queue. The copy has the same unique key, and is found
+        by the index.
         """
         now_ms = time.time_ns() // 1_000_000
         with self._lookup.queue(SCHEDULE_TOPIC, level - 1) as queue:
@@ -472,7 +470,7 @@ def _topic_text(topic: Mapping[str, Any]) -> str:
 
 
 def _numbers(table: object) -> dict[int, int]:
-    """Offsets by queue or level; none of what no broker wrote."""
+    """Return offsets by queue or level; none if a broker did not write them."""
     with suppress(ValueError, AttributeError):
         return {number_of(queue): number_of(offset) for queue, offset in table.items()}  # type: ignore[attr-defined]
     return {}

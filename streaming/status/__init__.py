@@ -1,1 +1,1 @@
-"""What a run says of itself: on a terminal, in its log, as metrics, on a page and in a file."""
+"""The state of a run: on a terminal, in its log, as metrics, on a page and in a file."""

@@ -163,8 +163,8 @@ MUTANTS = (
     _mutant(
         "doctor advises commands about a setting that is only tried",
         "streaming/doctor/doctor.py",
-        "        if config.changes:\n            # Nothing",
-        "        if False:\n            # Nothing",
+        "        if config.changes:\n            # A change",
+        "        if False:\n            # A change",
         "unit/streaming/doctor/test_doctor_settings.py::test_a_setting_is_tried",
     ),
     _mutant(
