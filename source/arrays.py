@@ -1,4 +1,4 @@
-"""The types of arrays that pass between modules, and what many modules ask of them."""
+"""The types of arrays that pass between modules, and functions on arrays that many modules use."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ Entries = np.ndarray[Any, Any]
 
 
 def leading(flags: Any) -> int:
-    """How many of `flags` are true before the first that is not."""
+    """The number of true `flags` before the first false one."""
     return len(flags) if flags.all() else int(np.argmin(flags))

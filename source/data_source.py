@@ -1,8 +1,8 @@
 """The Spark data source ``rocketmq-commitlog``: thin adapters over the segments, the end, the ranges, the decoder.
 
-Offsets are exclusive ends: an offset of 1000 means that every record before byte 1000 of the log was read. Each also
-names the last record, so that any process notices that a log was cut and overwritten before it reads more of it. Spark
-compares offsets as JSON text, so they are built in one function, with plain integers and a fixed order of keys.
+Offsets are exclusive ends: an offset of 1000 means that every record before byte 1000 of the log was read. Each offset
+also names the last record before it. So any process notices that a log was cut and overwritten before it reads more of
+it. Spark compares offsets as JSON text, so one function builds them, with plain integers and a fixed order of keys.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 NAME = "rocketmq-commitlog"
-#: Of the stream's offsets.
+#: The format of the stream's offsets.
 OFFSET_VERSION = 1
 _LAST_RECORD = ("lastRecordOffset", "lastRecordSize", "lastRecordStoreTimestamp", "lastRecordBodyCrc")
-# How long a question for the end of an idle log may wait for its answer when Spark asks one after the other, as it
-# does by the default of logicTriggerMs: most of what a question costs is Spark's.
+# How long `latestOffset` may wait at the end of an idle log if Spark asks again immediately, as it does by the default
+# of logicTriggerMs: most of the cost of a question is Spark's.
 _IDLE_S = 0.5
 _ASKED_AGAIN_WITHIN_S = 0.1
-# Segments go one after the other, but not at each of so many attempts.
+# Segments expire one after the other, but not at each of this many attempts.
 _ATTEMPTS = 20
 
 Answer = TypeVar("Answer")
@@ -65,10 +65,10 @@ class RangePartition(InputPartition):
 class CommitLogDataSource(DataSource):
     """A RocketMQ commitlog as rows of messages, or as ranges of physical offsets; batch and streaming.
 
-    Register it once a session, then read; options are in ``options.SOURCE_OPTIONS``:
+    Register it once per session, then read; options are in ``options.SOURCE_OPTIONS``:
 
-    >>> spark.dataSource.register(CommitLogDataSource)  # doctest: +SKIP
-    >>> spark.read.format("rocketmq-commitlog").load("/data/store/commitlog").count()  # doctest: +SKIP
+    >>> spark.dataSource.register(CommitLogDataSource)  # doctest: +SKIP >>>
+    spark.read.format("rocketmq-commitlog").load("/data/store/commitlog").count()  # doctest: +SKIP
     """
 
     @classmethod
@@ -103,9 +103,10 @@ class CommitLogDataSource(DataSource):
         return CommitLogStreamReader(self._with_commit_logs(options))
 
     def _with_commit_logs(self, options: SourceOptions) -> SourceOptions:
-        """The options with the directories of the log where store roots were given; only reput itself asks for ranges.
+        """The options with the log's directories in place of store roots; ranges, which only reput reads, have none.
 
-        A mappedFileSizeCommitLog that all segments contradict is dropped, with a warning: their own size is right.
+        A mappedFileSizeCommitLog that all segments contradict is dropped, with a warning: the segments' own size is
+        right.
         """
         if options.rows == "ranges":
             return options
@@ -171,7 +172,7 @@ class CommitLogReader(DataSourceReader):
         if self._options.ending_offset != LATEST:
             assert isinstance(self._options.ending_offset, int)
             end = log.align_down(start, min(end, self._options.ending_offset))
-        # Without a partition Spark reads one of None; an empty one means the same and is ours.
+        # Without a partition Spark reads the partition None; an empty one of our own has the same rows.
         return [RangePartition(span) for span in log.split(start, end)] or [_EmptyPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -184,7 +185,7 @@ class _EmptyPartition(InputPartition):
 
 
 def last_record_of_offset(offset: dict[str, Any]) -> RecordFingerprint | None:
-    """The last record before an offset of this source, None where it names none."""
+    """The last record before an offset of this source, or None if the offset names none."""
     numbers = [int(offset.get(name, -1)) for name in _LAST_RECORD]
     return None if numbers[0] < 0 else RecordFingerprint(*numbers)
 
@@ -193,7 +194,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     """Advances ``reputFromOffset`` in micro-batches."""
 
     def __init__(self, options: SourceOptions, *, warns: bool = True) -> None:
-        """Without `warns`, the tasks that read the ranges say what they go on without."""
+        """Without `warns` this reader logs no warnings: the tasks that read the ranges report what is left out."""
         self._options = options
         self._warns = warns
         self._available_now_end: int | None = None
@@ -205,21 +206,21 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     @cached_property
     def _log(self) -> LogReader:
-        """The log; a process that only plans a read, or passes ranges on, does without, and loads no compiled code."""
+        """The log, opened at first use: a process that only plans a read, or passes ranges on, loads no kernels."""
         log = _log_reader(self._options)
         log.warns = self._warns
         return log
 
     @reported_through_spark()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """The offset where a first batch begins; the same one however often Spark asks."""
+        """The offset where a first batch begins; the same one at every call."""
         if self._initial_offset is None:
             begin = self._log.initial_offset()
             self._initial_offset = self._offset(begin, begin)
         return self._initial_offset
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """The limit from the options; with both, the bytes here and the messages in `latestOffset`."""
+        """The limit from the options; if both are set, bytes here and messages in `latestOffset`."""
         if self._options.max_bytes_per_trigger is not None:
             return ReadMaxBytes(self._options.max_bytes_per_trigger)
         if self._options.max_messages_per_trigger is not None:
@@ -228,16 +229,16 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     @reported_through_spark()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """The end of the next batch, `start` itself when there is nothing new.
+        """The end of the next batch; `start` itself if there is nothing new.
 
-        Where Spark asks again at once, an idle log is waited for a moment.
+        If Spark asks again immediately, this waits a moment for an idle log.
 
         Raises
         ------
         CommitLogRewoundError
             The log no longer has the record that was the last before `start`: it was cut and overwritten.
         DataLossError, SegmentError
-            Records behind `start` are no longer in the log, and `failOnDataLoss` is on.
+            Records after `start` are no longer in the log, and `failOnDataLoss` is on.
         """
         waits = self._available_now_end is None and time.monotonic() - self._answered_at < _ASKED_AGAIN_WITHIN_S
         end = self._while_segments_go(lambda: self._end_of_batch(start, limit))
@@ -257,20 +258,20 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if bytes_max is not None and messages_max is None:
             messages_max = self._options.max_messages_per_trigger
         end = self._log.limit(begin, end, bytes_max, messages_max)
-        # Only now: what stands behind the last record is the log's if that record still is when this has been read.
+        # Only now: the bytes after the last record are the log's if it still has that record after they were read.
         self._check_last_record(start, is_idle=end <= begin)
         # Paranoia as in Kafka's source: never go back, and keep the text of an offset that did not move.
         return start if end <= begin else self._offset(end, int(start.get("startOffset", begin)))
 
     @reported_through_spark()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Fix the end of the run: the log as it stands, its last record waited for."""
+        """Fix the end of the run: the log's end as it is now, after a wait for the last record."""
         self._available_now_end = self._while_segments_go(lambda: self._log.settled_end(self._log.queue().min_offset))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """The end of the log, for the lag in the query's progress; None before the first look.
 
-        Where what stands there is no record and no empty space, `badEnd` is the verdict's name.
+        If the bytes there are neither a record nor empty space, `badEnd` is the verdict's name.
         """
         end, bad_end = self._log.last_end, self._log.bad_end
         if end is None:
@@ -280,14 +281,14 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     @reported_through_spark()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Ranges of `[start, end)` that begin on a record; none when they are equal.
+        """Ranges of `[start, end)` that begin on a record; none if the two are equal.
 
         Raises
         ------
         CommitLogRewoundError, DataLossError
             For the reasons of `latestOffset`.
         TransientError
-            The log was cut behind `start` since `end` was its end.
+            The log was cut after `start` since `end` was its end.
         """
         stop = int(end["physicOffset"])
         spans = self._while_segments_go(lambda: list(self._log.split(self._checked(start), stop)))
@@ -318,7 +319,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return _read(self._options, partition)
 
     def _while_segments_go(self, ask: Callable[[], Answer]) -> Answer:
-        """The answer of `ask`; with ``failOnDataLoss=false`` it is asked again when segments expire meanwhile."""
+        """The result of `ask`; with ``failOnDataLoss=false`` it is called again if segments expire meanwhile."""
         self._wait_for_look_ahead()
         for left in reversed(range(_ATTEMPTS)):
             try:
@@ -342,7 +343,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         }
 
     def _checked(self, offset: dict[str, Any]) -> int:
-        """The physical offset that a checkpoint's offset names, after checking that this is still the same log."""
+        """The physical offset in a checkpoint's offset, after a check that this is still the same log."""
         try:
             check_format("the checkpoint's offset", offset.get("version"), OFFSET_VERSION)
         except ValueError as error:
@@ -354,7 +355,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._identified = offset
         queue = self._log.queue()
         further = queue.next_available(begin)
-        # `LogReader.end` raises the error for the end of segments in front of a hole.
+        # `LogReader.end` raises the error for segments that end before a hole.
         if further == begin or (self._options.fail_on_data_loss and begin >= queue.min_offset):
             return begin
         if begin < queue.min_offset:
@@ -377,7 +378,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
 
 class AskingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Passes what Spark asks on to a `CommitLogStreamReader` of another process, and loads no compiled code."""
+    """Passes Spark's calls on to a `CommitLogStreamReader` of another process, and loads no compiled code."""
 
     def __init__(self, options: SourceOptions) -> None:
         assert options.answers_at is not None

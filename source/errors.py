@@ -13,7 +13,7 @@ ReputError
 ├── OutputError                    an output that cannot be written, or is not ours to write
 │   ├── OutputFullError            no room on its disk, or a quota is reached; also a TransientError
 │   ├── OutputFailingError         its disk or its server fails; also a MayPassError
-│   ├── OutputAwayError            a directory of it that was there is missing; also a MayPassError
+│   ├── OutputAwayError            a directory of it that existed before is missing; also a MayPassError
 │   ├── StoreLockedError           a broker or another reput works on the same output
 │   └── RowsLostError              a table that lost rows which its transactions brought
 ├── SinkError                      files of an output that contradict the progress recorded for them
@@ -21,13 +21,13 @@ ReputError
 ├── LaterFormatError               a file of reput's own in a format of a later release
 ├── EnvironmentSetupError          Java, Spark or a package that is missing or too old
 ├── TransientError                 a fault that may pass by itself: the same command may succeed later
-├── MayPassError                   what a run waits for once it has begun, and what is final at a start
+├── MayPassError                   a fault that a running command waits out, and that ends one that starts
 ├── ExpressionSyntaxError          a subscription's SQL92 expression that cannot be compiled
 ├── ExpressionEvaluationError      an expression that these properties make no sense for; counts as no match
 └── DefectError                    an unforeseen failure: a defect of reput
 
-An error's `exit_code` is what the command ends with, its `code` is the same in every release. A supervisor starts reput
-again after `TRY_AGAIN` alone: after the others a person must look.
+An error's `exit_code` is that of the command. Its `code` is the same in every release. A supervisor starts reput again
+only after `TRY_AGAIN`: the others need a person.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ WRONG_USAGE: Final = 2
 UNKNOWN_NAME: Final = 4
 TRY_AGAIN: Final = 75  # EX_TEMPFAIL of sysexits.h
 
-# What to do about an UnexplainedError, in every command that asks for this word.
+# The advice of an UnexplainedError, in every command that has --yes.
 GIVE_YES: Final = "give the right --store, or --yes to go by this log all the same"
 
-# Begins the line of an error's text that has its fields; see `reported_through_spark`.
+# The begin of the line of an error's text that has its fields; see `reported_through_spark`.
 _FIELDS: Final = "reput-error: "
 
 
@@ -65,11 +65,11 @@ class ReputError(Exception):
     cause
         Where, and what was found.
     advice
-        What to do about it, None where `cause` says it.
+        What to do about it; None if `cause` says it.
     file
-        The file, directory or place on S3 that it is about, None where it is about none or several.
+        The file, directory or place on S3 of the error; None if it has none or several.
     physical_offset
-        The offset in the log that it is about.
+        The offset in the log, if it is about one.
     """
 
     code: ClassVar[str] = "error"
@@ -90,7 +90,7 @@ class ReputError(Exception):
         self.physical_offset = physical_offset
 
     def to_json(self) -> str:
-        """The same as one line of JSON: ``code``, ``message``, ``cause``, ``advice``, ``file``, ``physicalOffset``."""
+        """The error as one line of JSON: ``code``, ``message``, ``cause``, ``advice``, ``file``, ``physicalOffset``."""
         fields = {
             "code": self.code,
             "exitCode": self.exit_code,
@@ -104,17 +104,17 @@ class ReputError(Exception):
         return json.dumps({"error": {name: value for name, value in fields.items() if value is not None}})
 
     def _further_fields(self) -> dict[str, object]:
-        """What else `to_json` has, by name."""
+        """More fields of `to_json`, by name."""
         return {}
 
     @staticmethod
     def from_json(text: str) -> ReputError:
-        """The error of which `to_json` gave what `text` begins with; of a class that is not loaded here, the base.
+        """The error that `to_json` wrote at the beginning of `text`; a `ReputError` if its class is not loaded here.
 
         Raises
         ------
         ValueError
-            It gave no such thing.
+            `text` does not begin with such an error.
         """
         try:
             fields = json.JSONDecoder().raw_decode(text)[0]["error"]
@@ -136,7 +136,7 @@ def _kinds(kind: type[ReputError]) -> Iterator[type[ReputError]]:
 
 
 class OptionError(ReputError):
-    """An option is unknown, or its value is outside what it allows."""
+    """An option is unknown, or its value is not allowed."""
 
     code = "wrong-option"
     exit_code = WRONG_USAGE
@@ -149,12 +149,12 @@ class ForeignSettingsError(OptionError):
 
 
 class UnknownNameError(ReputError):
-    """A topic, queue, group or broker that was asked about is unknown, so that an empty answer would say nothing.
+    """A topic, queue, group or broker in a question is unknown; an empty answer would be misleading.
 
     Attributes
     ----------
     nearest
-        Names that are known and look like the one that was given, the nearest first.
+        Known names that look like the given one, the nearest first.
     """
 
     code = "unknown-name"
@@ -189,7 +189,7 @@ class CorruptRecordError(StoreError):
 
 
 class DataLossError(StoreError):
-    """The log no longer holds the offset that was to be read next."""
+    """The log no longer holds the offset to be read next."""
 
     code = "data-loss"
 
@@ -250,16 +250,16 @@ class TransientError(ReputError):
 
 
 class MayPassError(ReputError):
-    """Something fails, or is missing, that a run may have had before, and then waits for.
+    """Something fails or is missing that a run may have had before; a run then waits for it.
 
-    At a start nothing says that it was ever there: the path may be wrong, and a person must look.
+    A command that starts cannot know whether it ever existed: the path may be wrong, and a person must look.
     """
 
     code = "may-pass"
 
 
 class OutputFullError(OutputError, TransientError):
-    """There is no room for the output: its disk is full, or a quota is reached; with room, the run goes on."""
+    """There is no room for the output: its disk is full, or a quota is reached; with room, the run continues."""
 
     code = "output-full"
     exit_code = TRY_AGAIN
@@ -272,7 +272,7 @@ class OutputFailingError(OutputError, MayPassError):
 
 
 class OutputAwayError(OutputError, MayPassError):
-    """A directory or file of an output is missing that must be there.
+    """A directory or file of an output that must exist is missing.
 
     A start may make a new one instead of waiting. So a run that gives up on it does not ask to be started again.
     """
@@ -282,10 +282,10 @@ class OutputAwayError(OutputError, MayPassError):
 
 @contextmanager
 def reported_through_spark() -> Iterator[None]:
-    """Have an error that is raised inside carry its fields in its text: Spark passes on nothing else between processes.
+    """Put the fields of an error that is raised inside into its text: Spark passes nothing else between processes.
 
-    Its message is one line, for people who read Spark's error, and `to_json` the next: no line of either is begun by a
-    name or by bytes of the log. Errors that led to it may have such lines, and are left out.
+    Its message is one line, for people who read Spark's error, and the next line is `to_json`. No name and no bytes of
+    the log begin a line of either. Errors that led to it may have such lines, and are left out.
     """
     try:
         yield
@@ -295,7 +295,7 @@ def reported_through_spark() -> Iterator[None]:
 
 
 def remote_error(text: str) -> ReputError | None:
-    """The last error, with its fields, that `reported_through_spark` put into what Spark says; None without one."""
+    """The last error, with its fields, that `reported_through_spark` put into Spark's text; None if there is none."""
     for line in reversed(text.split("\n")):
         if line.startswith(_FIELDS):
             with suppress(ValueError):
@@ -304,13 +304,13 @@ def remote_error(text: str) -> ReputError | None:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What errors of the system mean: no room, a disk or a server that fails, a file that is missing.
+# The meaning of errors of the system: no room, a disk or a server that fails, a file that is missing.
 #
-# Some reach the driver only as the words of Spark, Java or a library. The words are listed here, too, and nowhere else.
+# Some reach the driver only as the words of Spark, Java or a library. These words are listed only here.
 
 #: A full disk, and a quota that is reached.
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-#: A disk, a network or a mount that does not answer. It may do so again; whether it will is not in the error.
+#: A disk, a network or a mount that does not answer. The error does not say whether it will answer again.
 UNANSWERED: Final = frozenset(
     {
         *(errno.EIO, errno.ESTALE, errno.ENXIO, errno.ENODEV, errno.EREMOTEIO, errno.ENOMEDIUM, errno.EINTR),
@@ -318,9 +318,9 @@ UNANSWERED: Final = frozenset(
         *(errno.ENOTCONN, errno.ECONNABORTED, errno.ECONNREFUSED, errno.ECONNRESET),
     }
 )
-#: What this process, or the machine, has too little of just now.
+#: This process or the machine has too little of something at the moment.
 SHORT: Final = frozenset({errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.EBUSY})
-#: A file or directory that is not there.
+#: A file or directory that does not exist.
 MISSING: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
 
 _NO_ROOM_WORDS = tuple(os.strerror(number) for number in sorted(NO_ROOM))
@@ -335,10 +335,10 @@ _UNANSWERED_WORDS = (
 
 
 def who_refuses(path: str) -> tuple[str, str] | None:
-    """Which directory or file on the way to `path` this user may not enter or read, and what to do.
+    """The directory or file on the way to `path` that this user may not enter or read, and what to do.
 
-    None where the system lets this user read it. A file that is named in an error need not exist: the system says only
-    that the way there is barred.
+    None if the system lets this user read `path`. A file that is named in an error need not exist: the system says only
+    that the way to it is barred.
     """
     place = Path(path).absolute()
     ways = [*((above, os.X_OK, "entered") for above in reversed(place.parents)), (place, os.R_OK, "read")]
@@ -379,7 +379,7 @@ def says_unanswered(text: str) -> bool:
 
 
 def output_error_of(error: BaseException) -> type[OutputError]:
-    """The class for an error about an output: of the system, by its number, or of a library, by its words."""
+    """The class for an error about an output: by the number of a system's error, or by the words of a library's."""
     number = error.errno if isinstance(error, OSError) else None
     if number is None:
         if isinstance(error, FileNotFoundError):
@@ -395,17 +395,17 @@ def output_error_of(error: BaseException) -> type[OutputError]:
     return OutputFailingError if number in UNANSWERED | SHORT else OutputError
 
 
-#: Of what names no version, as files do that had none at first.
+#: The version of files that name none, because their first format had no version.
 FIRST_FORMAT = 1
 
 
 def check_format(what: object, found: object, known: int, *, file: object = None) -> int:
-    """The version `found` in `what`, if this release reads it.
+    """Return the version `found` in `what` if this release reads it.
 
     Parameters
     ----------
     what
-        What has the version, for the error's text: a path, in most cases.
+        The owner of the version, in most cases a path, for the error's text.
     known
         The last version that this release reads.
     file
@@ -414,9 +414,9 @@ def check_format(what: object, found: object, known: int, *, file: object = None
     Raises
     ------
     LaterFormatError
-        A later release wrote it. It must neither be taken for damaged nor be written over.
+        A later release wrote it. It must neither be taken for damaged nor be overwritten.
     ValueError
-        It is no version at all.
+        `found` is not a version.
     """
     if type(found) is not int or found < FIRST_FORMAT:
         raise ValueError(f"its version is {found!r}")

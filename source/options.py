@@ -1,6 +1,6 @@
 """The source's options, named as in Spark's Kafka source and in broker.conf: unit, default, limit, reason of each.
 
-An option is a field of a frozen dataclass, which holds all that is known of it: to add an option is to add one field.
+An option is a field of a frozen dataclass, and the field holds everything about it: a new option needs only a field.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Group = TypeVar("Group")
 
 @dataclass(frozen=True)
 class Option:
-    """One option: how its text reads, what it allows (in words), its default and the reason for it."""
+    """One option: its parser, its allowed values in words, its default and the reason for it."""
 
     name: str
     parse: Callable[[str], Any]
@@ -49,7 +49,7 @@ class Option:
 
 
 def option(name: str, parse: Callable[[str], Parsed], allowed: str, default: Default, reason: str) -> Parsed | Default:
-    """A field of a frozen dataclass that is an option; mypy sees what `parse` gives, or the default."""
+    """A field of a frozen dataclass that is an option; its type is that of `parse`, or the default's."""
     found: Parsed | Default = field(default=default, metadata={_OPTION: Option(name, parse, allowed, default, reason)})
     return found
 
@@ -60,7 +60,7 @@ def options_of(*groups: type[Any]) -> tuple[Option, ...]:
 
 
 def filled(group: type[Group], values: Mapping[str, Any]) -> Group:
-    """A dataclass of options, filled from values by option name; those of other options are left alone."""
+    """A dataclass of options, filled from values by option name; values of other options are ignored."""
     return group(**{name: values[spec.name] for name, spec in _fields(group).items() if spec.name in values})
 
 
@@ -73,10 +73,10 @@ def _fields(group: type[Any]) -> dict[str, Option]:
     return {each.name: each.metadata[_OPTION] for each in fields(group) if _OPTION in each.metadata}
 
 
-# Names that are compared with one that was given: among millions of light queues that would take minutes.
+# The most names to compare with a given one: comparing millions of light queues would take minutes.
 _COMPARED_MAX = 50_000
 _NEAREST_MAX = 3
-# A name this long may be a part of the one that is meant; so a line names few options.
+# A given name of this length also matches names that contain it; a message names at most this many options.
 _PART_MIN, _FEW = 4, 20
 _ALL_OPTIONS = "conf/reput.toml has all options, each with a line on what it does"
 
@@ -88,8 +88,8 @@ def shown(text: str, length_max: int = _SHOWN_MAX) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:
-    """The names that look most like `name`, the nearest first; those that differ in case alone come before others."""
-    from difflib import get_close_matches  # noqa: PLC0415  few answers need it
+    """The names that look most like `name`, the nearest first; names that differ only in case come before others."""
+    from difflib import get_close_matches  # noqa: PLC0415  rarely needed
 
     some = sorted(known)[:_COMPARED_MAX]
     same = [each for each in some if each.casefold() == name.casefold()]
@@ -97,14 +97,14 @@ def nearest(name: str, known: Iterable[str]) -> list[str]:
 
 
 def text(given: str) -> str:
-    """A parser of printable text: without spaces around it, and not empty."""
+    """Parse printable text that is not empty; spaces around it are removed."""
     if not given.strip() or not given.isprintable():
         raise ValueError(given)
     return given.strip()
 
 
 def whole_number(minimum: int, maximum: int = LONG_MAX) -> Callable[[str], int]:
-    """A parser of whole numbers from `minimum` to `maximum`; `number_allowed` has the words for it."""
+    """A parser of whole numbers from `minimum` to `maximum`; `number_allowed` describes them."""
 
     def parse(text: str) -> int:
         match = _NUMBER.fullmatch(text.strip())
@@ -117,7 +117,7 @@ def whole_number(minimum: int, maximum: int = LONG_MAX) -> Callable[[str], int]:
 
 
 def number_allowed(minimum: int, maximum: int = LONG_MAX) -> str:
-    """What `whole_number` allows, in words."""
+    """The values that `whole_number` allows, in words."""
     return f"a whole number from {minimum} to {maximum}"
 
 
@@ -135,7 +135,7 @@ def byte_count(minimum: int, maximum: int = LONG_MAX) -> Callable[[str], int]:
 
 
 def bytes_allowed(minimum: int, maximum: int = LONG_MAX) -> str:
-    """What `byte_count` allows, in words."""
+    """The values that `byte_count` allows, in words."""
     return f"bytes: {number_allowed(minimum, maximum)}, or one with k, m, g or t"
 
 
@@ -151,7 +151,7 @@ def one_of(*words: str) -> Callable[[str], str]:
 
 
 def boolean(text: str) -> bool:
-    """A parser of ``true`` and ``false``."""
+    """Parse ``true`` or ``false``."""
     return one_of("true", "false")(text) == "true"
 
 
@@ -165,7 +165,7 @@ def offset_or_word(*words: str) -> Callable[[str], int | str]:
 
 
 def paths(text: str) -> tuple[Path, ...]:
-    """A parser of one or several directories with commas between, as ``storePathCommitLog`` has them."""
+    """Parse one or several directories separated by commas, as in ``storePathCommitLog``."""
     found = tuple(Path(path.strip()) for path in text.split(",") if path.strip())
     if not found or "\0" in text:
         raise ValueError(text)
@@ -173,16 +173,16 @@ def paths(text: str) -> tuple[Path, ...]:
 
 
 def _delay_levels(text: str) -> tuple[int, ...]:
-    return parse_delay_levels(text.strip() or text)  # blanks alone are no levels, nothing is none
+    return parse_delay_levels(text.strip() or text)  # a value of only blanks is invalid; an empty one means no levels
 
 
 def parse_given(specs: Iterable[Option], given: Mapping[str, str], where: str = "") -> dict[str, Any]:
-    """Values by option name of what is `given`; names are compared without regard to case, as Spark does.
+    """The values of the `given` options by option name; names are compared without regard to case, as in Spark.
 
     Raises
     ------
     OptionError
-        An option is unknown, or its value is not allowed; the message begins with `where` and names what is.
+        An option is unknown, or its value is not allowed; the message begins with `where` and says what is allowed.
     """
     by_name = {spec.name.lower(): spec for spec in specs}
     values = {}
@@ -195,7 +195,7 @@ def parse_given(specs: Iterable[Option], given: Mapping[str, str], where: str = 
 
 
 def _meant(name: str, specs: Iterable[Option]) -> str:
-    """What to say of a name that no option has: those that look like it; all only if there are few."""
+    """Advice for an unknown option name: the options that look like it, or all of them if they are few."""
     known = sorted(spec.name for spec in specs)
     near = nearest(name, known)
     if len(name) >= _PART_MIN:
@@ -211,7 +211,7 @@ def parse_value(spec: Option, text: str, where: str = "") -> Any:
     Raises
     ------
     OptionError
-        The value is not allowed; the message begins with `where` and names what is.
+        The value is not allowed; the message begins with `where` and says what is allowed.
     """
     try:
         return spec.parse(text)
@@ -225,7 +225,7 @@ _BYTES = bytes_allowed(1)
 
 @dataclass(frozen=True)
 class LogOptions:
-    """How a log is read: what the source and the commands have in common."""
+    """How a log is read: the options that the source and the commands have in common."""
 
     starting_offset: int | str = option(
         "startingOffset",

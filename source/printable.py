@@ -1,7 +1,7 @@
 """Text from outside, such as topics, keys and properties, made harmless for a terminal, a log and JSON.
 
-A producer chooses this text. Control characters would move the cursor, change colours or write to the clipboard
-(ESC, C1), and bidirectional marks would show another order of characters than there is.
+A producer chooses this text. Control characters would move the cursor, change colours or write to the clipboard (ESC,
+C1), and bidirectional marks would show the characters in a wrong order.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def lines_of(text: str) -> list[str]:
-    r"""The lines of a text that end with ``\n``, which alone ends a line of JSON, without empty ones.
+    r"""The lines of a text that end with ``\n``, the only end of a line of JSON, without empty ones.
 
-    ``str.splitlines`` also ends one at U+2028 and six others, which stand in JSON's texts as they are.
+    ``str.splitlines`` also ends a line at U+2028 and six other characters, which JSON's texts contain unescaped.
     """
     return [line for line in text.split("\n") if line.strip()]
 
@@ -29,7 +29,7 @@ NUMBER_FORM: ContextVar[str] = ContextVar("NUMBER_FORM", default="")
 
 
 def counted(count: int, one: str, many: str | None = None, form: str | None = None) -> str:
-    """A number with its noun, as `1 message` or `2 messages`; `form` is the number's, `NUMBER_FORM` if it is None."""
+    """A number with its noun, as `1 message` or `2 messages`; `form` formats the number, by default `NUMBER_FORM`."""
     if form is None:
         form = NUMBER_FORM.get()
     if many is None:
@@ -51,7 +51,7 @@ def printable_json(value: object, *, default: Callable[[object], object] | None 
 
 
 def _escaped(text: str, escape: Callable[[str], str]) -> str:
-    if text.isprintable():  # as most text is, and a fast test
+    if text.isprintable():  # most text is, and the test is fast
         return text
     return "".join(
         escape(character) if unicodedata.category(character) in _UNSAFE_CATEGORIES else character for character in text

@@ -1,7 +1,7 @@
-"""What brokers of different releases do differently with the same files: one table, a rule for each difference.
+"""Differences between brokers of different releases on the same files: one table, a rule for each difference.
 
-A rule says since which release a broker does it, and which method of RocketMQ's source does it. The releases between
-two rules agree in everything that is modelled here. ``docs/releases.md`` shows this table.
+A rule names the first release whose broker does it, and the method of RocketMQ's source that does it. The releases
+between two rules agree in everything that is modelled here. ``docs/releases.md`` shows this table.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ VERSION: Final = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})\.([0-9]{1,4})")
 
 @dataclass(frozen=True)
 class Rule:
-    """What a broker does from the release `since` on, before `until`; `source` is the method of RocketMQ for it."""
+    """Something that brokers do from the release `since` on, before `until`; `source` is RocketMQ's method for it."""
 
     since: Version
     what: str
@@ -28,7 +28,7 @@ class Rule:
         return version >= self.since and (self.until is None or version < self.until)
 
 
-#: The releases of either generation whose whole brokers reput is compared with; they are asked about if none is named.
+#: The releases of the two generations whose brokers reput is compared with; predictions are for these by default.
 V4: Final[Version] = (4, 9, 3)
 V5: Final[Version] = (5, 5, 0)
 FIRST: Final = V4
@@ -224,7 +224,7 @@ KEEPS_QUEUES_IN_BOTH = Rule(
 # ----------------------------------------------------------------------------------------------------------------------
 
 RULES: Final[dict[str, Rule]] = {name: value for name, value in globals().items() if isinstance(value, Rule)}
-#: The releases from which on something is different, the first one included, in order.
+#: The releases that change something, the first release included, in order.
 CHANGING_RELEASES: Final[tuple[Version, ...]] = tuple(sorted({FIRST, *(rule.since for rule in RULES.values())}))
 
 

@@ -1,4 +1,4 @@
-"""What Spark asks a stream, answered by another process than the one that it asks.
+"""Spark's questions to a stream, passed on by the process that Spark asks and answered by another one.
 
 For each streaming query, Spark starts a Python process that tells it where the log ends and which ranges a micro-batch
 has. To know that, a process loads the compiled code, which takes 66 MB of memory and a third of a second of its start.
@@ -23,13 +23,13 @@ Answer = TypeVar("Answer")
 
 
 class StreamAnswers:
-    """Answers what other processes ask, in threads of this one, until it is closed.
+    """Answers the questions of other processes, in threads of this one, until it is closed.
 
     Each process that asks gets a reader of its own. A process that can enter the directory of the socket can ask.
     """
 
     def __init__(self, path: Path, new_reader: Callable[[], Any]) -> None:
-        """`path` is a socket in a directory that exists; `new_reader` makes what has a method for each question."""
+        """Listen at the socket `path`, in an existing directory; `new_reader` makes the object that answers."""
         self._path = path
         self._new_reader = new_reader
         self._listener = socket.socket(socket.AF_UNIX)
@@ -39,13 +39,13 @@ class StreamAnswers:
         _start(self._accept)
 
     def close(self) -> None:
-        """Answer no other process; those that have asked before are answered until they end."""
-        with suppress(OSError):  # ended by an error before
+        """Accept no other process; those that have asked before are answered until they end."""
+        with suppress(OSError):  # an error may have ended it before
             self._listener.shutdown(socket.SHUT_RDWR)
         self._path.unlink(missing_ok=True)
 
     def _accept(self) -> None:
-        # Whatever ends this also ends the waiting of those that get no answer: their connection breaks.
+        # When this ends, the connections of processes that wait for an answer break, and so end their waiting.
         with self._listener, suppress(OSError):
             while True:
                 accepted, _ = self._listener.accept()
@@ -60,7 +60,7 @@ class StreamAnswers:
 
 
 def _start(work: Callable[..., None], *arguments: Any) -> None:
-    """Begin a thread whose lines in the log name the broker and the query for which this thread works."""
+    """Begin a thread whose log lines name the broker and the query that the calling thread works for."""
     threading.Thread(target=copy_context().run, args=(work, *arguments), daemon=True).start()
 
 
@@ -72,14 +72,14 @@ def _outcome(answer: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[An
 
 
 class StreamQuestions:
-    """Asks the process that answers at a socket; it connects with the first question, and can be pickled before."""
+    """Asks the process that answers at a socket. It connects with the first question, and can be pickled before."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._connection: Connection[Any, Any] | None = None
 
     def ask(self, method: Callable[..., Answer], *arguments: Any) -> Answer:
-        """The answer of this method of the other process's reader; what that raises is raised here.
+        """Call this method of the other process's reader; return what it returns, raise what it raises.
 
         Raises
         ------

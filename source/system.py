@@ -4,13 +4,13 @@ Two things keep the memory of a command from growing: when Python looks for garb
 
 Modules and kernels are half a million objects, none of them garbage. With Python's threshold of 700 the collector scans
 them again and again while they are loaded, which takes a quarter of a command's start-up. A command that runs for years
-must not leave it at that: pyspark leaves its objects in cycles, and each keeps an object in the JVM alive.
+cannot leave the collector idle: pyspark leaves its objects in cycles, and each keeps an object in the JVM alive.
 
-A merge of table files takes 200 MB for a second. An allocator keeps what was freed, in pieces for each thread: Arrow's
-own keeps 60 MB even when it releases what is unused. So a command that runs for long has Arrow use the
-system's, which takes large buffers from the system one by one and gives each back as it is freed. What is left of small
-ones goes back after merges, and once a minute, and so does what only a cycle of objects keeps: few objects are made,
-so Python by itself would look for these cycles once in many minutes.
+A merge of table files takes 200 MB for a second. An allocator keeps freed memory, in pieces for each thread: Arrow's
+own keeps 60 MB even when it releases what is unused. So a command that runs for long has Arrow use the system's
+allocator, which takes each large buffer from the system and gives it back when it is freed. The rest of the freed
+memory goes back after merges, and once a minute. So does memory that only a cycle of objects keeps: few objects are
+made, so Python by itself would look for these cycles once in many minutes.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ def pip_install(package: str) -> str:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What the C library's allocator does with memory that is freed.
+# The C library's allocator and freed memory.
 #
-# All of it is for glibc; with other C libraries nothing changes.
+# These functions work with glibc and do nothing with other C libraries.
 
-# <malloc.h>; the threshold is the greatest that glibc takes on 64 bits.
+# <malloc.h>; the threshold is the greatest that glibc accepts on 64 bits.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _MMAP_THRESHOLD_MAX, _NEVER = 32 * 1024 * 1024, 2**31 - 1
-# A little less than the largest that is taken from the heap, where it stays.
+# A little less than the largest block that comes from the heap, and stays there when it is freed.
 _BLOCK_BYTES = _MMAP_THRESHOLD_MAX - 1024 * 1024
-# Larger than what Python and its libraries ask for all the time.
+# Larger than the buffers that Python and its libraries ask for all the time.
 _APART_BYTES = 256 * 1024
 
 
@@ -67,11 +67,11 @@ GIVES_BACK: Final = _malloc_trim is not None
 
 
 def keep_freed_memory() -> None:
-    """Keep memory that is freed for what is asked for next; forks inherit it.
+    """Keep freed memory for the next allocations; forks inherit this.
 
-    What one range takes, the next one takes again. In between, glibc would give it back to the system, which clears
-    each page before it is given out once more: with rows for the table a fifth of all processor time, and more on a
-    virtual machine whose host takes unused pages, too.
+    Each range takes about the memory that the range before it freed. By default, glibc would give it back to the system
+    in between. The system clears each page before it gives it out again, which costs a fifth of all processor time with
+    rows for the table, and more on a virtual machine whose host also takes unused pages.
     """
     if _mallopt is not None:
         _mallopt(_M_MMAP_THRESHOLD, _MMAP_THRESHOLD_MAX)
@@ -80,32 +80,32 @@ def keep_freed_memory() -> None:
 
 @lru_cache(maxsize=1)
 def take_memory(blocks: int) -> None:
-    """Take `blocks` blocks of 31 MiB from the system, once, for what is asked for next, after `keep_freed_memory`.
+    """Take `blocks` blocks of 31 MiB from the system, once, for later allocations; call `keep_freed_memory` before.
 
-    A range that takes its memory bit by bit waits for the system as long as for all else.
+    A range that takes its memory bit by bit spends half of its time waiting for the system.
     """
-    # Written, or the system gives nothing; all at once, or the second would be the first again.
+    # Written, because the system gives memory only when it is written; all at once, to get different blocks.
     taken = [b"\1" * _BLOCK_BYTES for _ in range(blocks)]
     del taken
 
 
 def keep_large_buffers_apart() -> None:
-    """Take each buffer of 256 KiB and more from the system by itself, to which it goes back as soon as it is freed.
+    """Take each buffer of 256 KiB and more from the system by itself, so that it goes back when it is freed.
 
-    Left alone, glibc does so only with those that are larger than any that was freed before.
+    By default, glibc does so only with buffers that are larger than any that was freed before.
     """
     if _mallopt is not None:
         _mallopt(_M_MMAP_THRESHOLD, _APART_BYTES)
 
 
 def give_back_freed_memory() -> None:
-    """Give all pages back to the system that hold only freed memory; it takes some milliseconds."""
+    """Give all pages that hold only freed memory back to the system; it takes some milliseconds."""
     if _malloc_trim is not None:
         _malloc_trim(0)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The limits of this process (``ulimit``): compared before anything begins, and named where one is reached.
+# The limits of this process (``ulimit``): compared before anything begins, and named in the error if one is reached.
 
 _GIB: Final = 1024 * 1024 * 1024
 _KIB: Final = 1024
@@ -117,7 +117,7 @@ _STACK_BYTES: Final = 256 * _KIB
 
 @dataclass(frozen=True)
 class Needs:
-    """What a command needs at least: bytes of address space, open files, threads."""
+    """The least that a command needs: bytes of address space, open files, threads."""
 
     what: str
     address_space: int
@@ -131,7 +131,7 @@ READING: Final = Needs("reput", _GIB, 64, 8)
 
 
 def check_limits(needs: Needs) -> None:
-    """Check that this process may have what `needs` lists; the soft limit of open files is raised for it.
+    """Check that this process may have what `needs` lists; raise the soft limit of open files for it.
 
     Raises
     ------
@@ -152,7 +152,7 @@ def check_limits(needs: Needs) -> None:
 
 
 def limit_reached(error: OSError) -> tuple[str, str | None] | None:
-    """The limit that caused the system's error, and what to do; None where the cause is something else."""
+    """The limit that caused the system's error, and what to do; None if the cause is something else."""
     if error.errno == errno.EMFILE:
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         return f"this process may open no more files (ulimit -n is {limit})", "allow it more"
@@ -177,11 +177,11 @@ def _limit(which: int) -> float:
 
 
 def _open_files() -> float:
-    """How many files this process may open, raised as far as the user may without asking, as a JVM does."""
+    """The number of files that this process may open, raised as far as the user may without asking, as a JVM does."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     enough = _FILES_ENOUGH if hard == resource.RLIM_INFINITY else min(hard, _FILES_ENOUGH)
     if soft != resource.RLIM_INFINITY and soft < enough:
-        with suppress(OSError, ValueError):  # a container's own rule
+        with suppress(OSError, ValueError):  # a container may forbid it
             resource.setrlimit(resource.RLIMIT_NOFILE, (enough, hard))
     return _limit(resource.RLIMIT_NOFILE)
 
@@ -213,7 +213,7 @@ def _can_start(count: int) -> bool:
 
 
 def open_unnoticed(path: str) -> int:
-    """A descriptor to read the file; its access time stays where the system allows that."""
+    """A descriptor to read the file; its access time does not change where the system allows that."""
     flags = os.O_RDONLY | os.O_CLOEXEC
     try:
         return os.open(path, flags | os.O_NOATIME)
@@ -222,7 +222,7 @@ def open_unnoticed(path: str) -> int:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What a process that reads ranges of the log does once, before the first one.
+# The preparations of a process that reads ranges of the log, once, before the first one.
 
 # <sys/prctl.h>
 _PR_SET_PDEATHSIG = 1
@@ -253,20 +253,20 @@ _pandas_hider = _PandasHider()
 
 
 def hide_pandas() -> None:
-    """Let no library find pandas: pyarrow loads it for its first array of Python values, and that takes 0.2 s."""
+    """Let no library find pandas: pyarrow loads it for its first array of Python values, which takes 0.2 s."""
     _pandas_hider.is_hidden = True
     if _pandas_hider not in sys.meta_path:
         sys.meta_path.insert(0, _pandas_hider)
 
 
 def show_pandas() -> None:
-    """End `hide_pandas`: pyspark demands pandas. Where pyarrow has looked for it before, it goes on without."""
-    # The finder stays: another thread that imports meanwhile would pass over one that follows it in the list.
+    """End `hide_pandas`: pyspark demands pandas. If pyarrow has looked for it before, pyarrow continues without it."""
+    # The finder stays: if it were removed, a thread that imports meanwhile would skip the one after it in the list.
     _pandas_hider.is_hidden = False
 
 
 def end_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
-    """Have the system send this process a signal when its parent dies: otherwise nothing would tell it.
+    """Have the system send this process a signal when its parent dies, which it would not notice otherwise.
 
     With other C libraries, nothing changes.
     """
@@ -276,7 +276,7 @@ def end_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
 
 @lru_cache(maxsize=1)
 def settle_worker() -> None:
-    """Take what is loaded by now out of the garbage collector's sight; call it when the modules are imported.
+    """Exclude everything that is loaded by now from garbage collection; call it when the modules are imported.
 
     pyspark's daemon collects all garbage after every task, which costs 45 ms with pandas, pyarrow and numba loaded:
     more than most tasks.
@@ -286,7 +286,7 @@ def settle_worker() -> None:
 
 
 _WHILE_LOADING = 100_000
-#: Behind what is known to have taken much; a process may do that for many brokers.
+#: For `give_back` after work that takes much memory; a process may do such work for many brokers.
 BEHIND_MUCH_S = 5.0
 _USUALLY_S = 60.0
 _usual: list[tuple[int, int, int]] = []
@@ -296,20 +296,20 @@ _lock = threading.Lock()
 
 
 def look_seldom() -> None:
-    """Have the collector look seldom, while a command loads what it needs."""
+    """Have the collector look seldom, while a command loads its modules."""
     _usual.append(gc.get_threshold())
     gc.set_threshold(_WHILE_LOADING)
 
 
 def look_as_usual() -> None:
-    """Have the collector look as before `look_seldom`, and not at what is loaded; does nothing without that call."""
+    """Have the collector look as before `look_seldom`, without objects loaded by now; no effect without that call."""
     while _usual:
         gc.freeze()
         gc.set_threshold(*_usual.pop())
 
 
 def keep_small() -> None:
-    """Prepare a command for a long run: `look_as_usual`, and `give_back` reaches Arrow's memory and garbage, too.
+    """Prepare a command for a long run: `look_as_usual`, and let `give_back` include Arrow's memory and garbage.
 
     It does nothing without `look_seldom`: in a program that runs a tail, collector and allocator are the program's.
     Each of several tails may call it, in its thread.
@@ -328,10 +328,9 @@ def keep_small() -> None:
 
 
 def give_back(*, after_s: float = _USUALLY_S) -> None:
-    """Give what is free of the process's memory back to the system, unless that was done within `after_s` seconds.
+    """Give the process's freed memory back to the system, unless that was done within `after_s` seconds.
 
-    In a command for which `keep_small` was called, garbage is looked for before. It takes some milliseconds. Every
-    thread may call it.
+    After `keep_small` it collects garbage first. It takes some milliseconds. Every thread may call it.
     """
     global _given_back_at  # noqa: PLW0603  a process has one memory
     now = time.monotonic()

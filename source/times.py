@@ -8,12 +8,12 @@ EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def milliseconds_of(time: datetime) -> int:
-    """Whole milliseconds since 1970 of a time with a zone."""
+    """Whole milliseconds from 1970 to a time with a zone."""
     return (time - EPOCH) // timedelta(milliseconds=1)
 
 
 def time_of(milliseconds: int) -> datetime:
-    """The time that long after 1970, in UTC; raises OverflowError outside the years 1 to 9999."""
+    """The time that many milliseconds after 1970, in UTC; raises OverflowError outside the years 1 to 9999."""
     return EPOCH + timedelta(milliseconds=milliseconds)
 
 
@@ -24,7 +24,7 @@ def utc_text(time: datetime) -> str:
 
 
 def time_text(milliseconds: int) -> str | None:
-    """The time as `utc_text` writes it, None outside the years 1 to 9999."""
+    """The text of the time as by `utc_text`; None outside the years 1 to 9999."""
     try:
         return utc_text(time_of(milliseconds))
     except OverflowError:

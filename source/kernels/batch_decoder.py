@@ -1,6 +1,6 @@
 """The compiled decoder: bytes of a segment to columns, and one verdict where they end.
 
-It has the contract of the reference decoder (``message_decoder``), and decides nothing that is not decided there.
+It has the contract of the reference decoder (``message_decoder``), and leaves every doubtful case to it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _dispatch_columns(
     sys_flags: Any,
     store_timestamps: Any,
 ) -> int:
-    """Fill the columns from row `first` on; returns the first row whose numbers are not good here, or the end.
+    """Fill the columns from row `first`; return the first row whose numbers are not good here, or the end.
 
     In that row all but `tags_codes` is filled. The work goes row by row, while a record is still in the cache.
     """
@@ -63,7 +63,7 @@ def _dispatch_columns(
 
 @kernel
 def _inner_batches(data: Any, spans: Any, first: int, batch_nums: Any, base_offsets: Any) -> int:
-    """Fill the columns from row `first` on; returns the first row whose numbers are not good here, or the end."""
+    """Fill the columns from row `first`; return the first row whose numbers are not good here, or the end."""
     for row in range(first, batch_nums.size):
         batch_nums[row], base_offsets[row], is_good = pk.inner_batch(data, row, spans)
         if not is_good:
@@ -98,7 +98,7 @@ def _other_fields(
 
 @dataclass(frozen=True)
 class OtherFields:
-    """The fields that only the message table needs, one value a record.
+    """The fields that only the message table needs, one value per record.
 
     `store_host_at` is where the store host begins in the buffer; the born host is at a fixed offset in the record.
     """
@@ -113,7 +113,7 @@ class OtherFields:
 
 @dataclass(frozen=True)
 class InnerBatches:
-    """How many messages each record holds, and the queue offset of the first; 1 and -1 for an ordinary record (5.x)."""
+    """The number of messages of each record, and the queue offset of the first; 1 and -1 for ordinary records (5.x)."""
 
     batch_num: Int32s
     msg_base_offset: Int64s
@@ -167,7 +167,7 @@ class RecordColumns:
         return self._part(slice(count))
 
     def behind(self, count: int) -> RecordColumns:
-        """The records behind the first `count`."""
+        """The records after the first `count`."""
         return self._part(slice(count, None))
 
     def where(self, mask: Bools) -> RecordColumns:
@@ -188,7 +188,7 @@ class RecordColumns:
         )
 
     def other_fields(self, into: OtherFields | None = None) -> OtherFields:
-        """Decode the fields that only the message table needs, to the memory of `into` where that is given."""
+        """Decode the fields that only the message table needs, into the memory of `into` if it is given."""
         count = len(self)
         fields = into or OtherFields(
             np.empty(count, np.int32),
@@ -262,7 +262,7 @@ class RecordColumns:
 
 @dataclass(frozen=True)
 class Decoded:
-    """What `decode_records` found: the messages, where it stopped in the buffer, and the verdict there."""
+    """The result of `decode_records`: the messages, where it stopped in the buffer, and the verdict there."""
 
     columns: RecordColumns
     stop_at: int
@@ -294,7 +294,7 @@ def decode_records(
     delays_ms
         Delay levels in milliseconds, level 1 first.
     frame
-        Size in bytes of what stands before each record: 0, or ``dledger_entry.ENTRY_HEADER_SIZE``.
+        Size in bytes of the header before each record: 0, or ``dledger_entry.ENTRY_HEADER_SIZE``.
     parts
         Scratch space, int64[n, PARTS], to decode at most n records; by default enough for any.
     """
@@ -308,7 +308,7 @@ def decode_records(
 
 
 def records_max(size: int) -> int:
-    """How many records `size` bytes can hold, and one."""
+    """One more than the number of records that `size` bytes can hold."""
     return size // SMALLEST_RECORD + 1
 
 
@@ -332,7 +332,7 @@ def decode_columns(data: Bytes, data_offset: int, parts: Int64s, delays_ms: Int6
 
 
 def _fill(columns: RecordColumns, first: int, delays_ms: Int64s) -> int:
-    """Fill the rows from `first` on; returns the first row that is not good by itself, or the end."""
+    """Fill the rows from `first`; return the first row that is not good by itself, or the end."""
     return int(
         _dispatch_columns(
             columns.data,
@@ -352,7 +352,7 @@ def _fill(columns: RecordColumns, first: int, delays_ms: Int64s) -> int:
 def _judge_by_reference(
     data: Bytes, data_offset: int, parts: Int64s, delays_ms: Int64s
 ) -> tuple[Verdict, Message | None]:
-    """The reference decoder's verdict on one record that is good but for its numbers, and the message."""
+    """The reference decoder's verdict on one record that is good except perhaps for its numbers, and the message."""
     at, size = int(parts[rk.AT]), int(parts[rk.SIZE])
     physical_offset, delays = data_offset + at, tuple(delays_ms.tolist())
     record = data[at : at + size].data

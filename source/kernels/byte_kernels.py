@@ -1,8 +1,8 @@
 """How kernels are compiled, and those over bytes: integers, words of eight bytes, the search for a byte, comparison.
 
-numba checks no bounds: a caller compares with the bytes at hand before it loads, and nothing here reads a byte that
-it was not given. Indices are unsigned, since numba lets a signed one count from the end; with unsigned ones the
-compiler makes one load, or one store, of all bytes of an integer.
+numba checks no bounds: a caller compares with the bytes at hand before it loads, and nothing here reads a byte that it
+was not given. Indices are unsigned, because numba lets a signed one count from the end; with unsigned ones the compiler
+makes one load, or one store, of all bytes of an integer.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from numba import njit
 def kernel(function: Callable[..., Any]) -> Any:
     """Compile a function of numbers and arrays that makes no array itself.
 
-    It counts no references, since its caller holds the arrays. Counting took more time than the work: each call of one
-    kernel by another costs two atomic operations an array. A kernel that makes an array fails to compile. Other
-    threads run Python meanwhile.
+    It counts no references, because its caller holds the arrays. Counting took more time than the work: a call from
+    kernel to kernel costs two atomic operations per array. A kernel that makes an array fails to compile. Other threads
+    run Python meanwhile.
     """
     return njit(cache=True, nogil=True, _nrt=False)(function)
 
 
 def inlined(function: Callable[..., Any]) -> Any:
-    """Compile a small function as `kernel` does, as a part of the kernels that call it for every record or word."""
+    """Compile a small function like `kernel`, as a part of the kernels that call it for every record or word."""
     return njit(cache=True, nogil=True, _nrt=False, forceinline=True)(function)
 
 
@@ -37,14 +37,14 @@ _ALL = 0xFFFFFFFFFFFFFFFF
 
 @inlined
 def load_i16(data: Any, at: int) -> int:
-    """Signed big-endian 16-bit integer at `at`."""
+    """The signed big-endian 16-bit integer at `at`."""
     i = np.uint64(at)
     return np.int16(np.uint16(data[i]) << np.uint16(8) | np.uint16(data[i + np.uint64(1)]))
 
 
 @inlined
 def load_i32(data: Any, at: int) -> int:
-    """Signed big-endian 32-bit integer at `at`."""
+    """The signed big-endian 32-bit integer at `at`."""
     first = np.uint64(at)
     value = np.uint32(0)
     for i in range(np.uint64(4)):
@@ -54,7 +54,7 @@ def load_i32(data: Any, at: int) -> int:
 
 @inlined
 def load_i64(data: Any, at: int) -> int:
-    """Signed big-endian 64-bit integer at `at`."""
+    """The signed big-endian 64-bit integer at `at`."""
     first = np.uint64(at)
     value = np.uint64(0)
     for i in range(np.uint64(8)):
@@ -64,7 +64,7 @@ def load_i64(data: Any, at: int) -> int:
 
 @inlined
 def load_word(data: Any, at: int) -> int:
-    """Eight bytes from `at` on as an unsigned integer, the first byte lowest."""
+    """The eight bytes at `at` as an unsigned integer, the first byte lowest."""
     first = np.uint64(at)
     value = np.uint64(0)
     for i in range(np.uint64(WORD)):
@@ -74,7 +74,7 @@ def load_word(data: Any, at: int) -> int:
 
 @inlined
 def load_bytes(data: Any, at: int, size: int) -> int:
-    """The `size` bytes (1 to 8) from `at` on as an unsigned integer, the first byte lowest."""
+    """The `size` bytes (1 to 8) at `at` as an unsigned integer, the first byte lowest."""
     if at + WORD <= data.size:
         return load_word(data, at) & np.uint64(_ALL) >> np.uint64(8 * (WORD - size))
     return _load_each(data, at, size)
@@ -90,7 +90,7 @@ def _load_each(data: Any, at: int, size: int) -> int:
 
 @inlined
 def store_i32(out: Any, row: int, at: int, value: int) -> None:
-    """Write `value` big-endian to the four bytes of `out[row]` (uint8[n, m]) from `at` on."""
+    """Write `value` big-endian to the four bytes of `out[row]` (uint8[n, m]) at `at`."""
     to, first = np.uint64(row), np.uint64(at)
     for i in range(np.uint64(4)):
         out[to, first + i] = np.uint8(value >> (24 - 8 * i))
@@ -98,7 +98,7 @@ def store_i32(out: Any, row: int, at: int, value: int) -> None:
 
 @inlined
 def store_i64(out: Any, row: int, at: int, value: int) -> None:
-    """Write `value` big-endian to the eight bytes of `out[row]` (uint8[n, m]) from `at` on."""
+    """Write `value` big-endian to the eight bytes of `out[row]` (uint8[n, m]) at `at`."""
     to, first = np.uint64(row), np.uint64(at)
     for i in range(np.uint64(8)):
         out[to, first + i] = np.uint8(value >> (56 - 8 * i))
@@ -106,7 +106,7 @@ def store_i64(out: Any, row: int, at: int, value: int) -> None:
 
 @inlined
 def store_word(out: Any, to: int, word: int) -> None:
-    """Write the eight bytes of `word` to `out` (uint8[n]) from `to` on, the lowest first."""
+    """Write the eight bytes of `word` to `out` (uint8[n]) at `to`, the lowest first."""
     first = np.uint64(to)
     for i in range(np.uint64(WORD)):
         out[first + i] = np.uint8(word >> (i << np.uint64(3)))
@@ -114,13 +114,13 @@ def store_word(out: Any, to: int, word: int) -> None:
 
 @inlined
 def zero_bytes(word: int) -> int:
-    """The high bit of each byte of `word` that is 0; above the lowest of them, bits that mean nothing."""
+    """The high bit of each byte of `word` that is 0; bits above the lowest of them are meaningless."""
     return (word - np.uint64(_ONES)) & ~word & np.uint64(_HIGH_BITS)
 
 
 @inlined
 def first_byte(marks: int) -> int:
-    """The number of the lowest byte whose high bit is set in `marks`, which is not 0 and has high bits only."""
+    """The number of the lowest byte whose high bit is set in `marks`, which has only high bits and at least one."""
     below = ((marks - np.uint64(1)) & ~marks) >> np.uint64(7) & np.uint64(_ONES)
     return np.int64(below * np.uint64(_ONES) >> np.uint64(56))
 
@@ -161,7 +161,7 @@ def find_either(data: Any, at: int, end: int, byte: int, other: int) -> int:
 
 @inlined
 def spans_equal(left: Any, left_at: int, right: Any, right_at: int, size: int) -> bool:
-    """Whether the `size` bytes from each of the two indices on are equal."""
+    """Whether the `size` bytes at the two indices are equal."""
     i = 0
     while i + WORD <= size:
         if load_word(left, left_at + i) != load_word(right, right_at + i):
@@ -174,7 +174,7 @@ def spans_equal(left: Any, left_at: int, right: Any, right_at: int, size: int) -
 
 @inlined
 def copy_bytes(data: Any, at: int, size: int, out: Any, to: int) -> None:
-    """Copy a span by words: up to seven bytes behind it are written, too, which the next span overwrites."""
+    """Copy a span by words. This also writes up to seven bytes after it, which the next span overwrites."""
     if at + size + WORD <= data.size:
         for i in range(0, size, WORD):
             store_word(out, to + i, load_word(data, at + i))
@@ -186,14 +186,14 @@ def copy_bytes(data: Any, at: int, size: int, out: Any, to: int) -> None:
 # ----------------------------------------------------------------------------------------------------------------------
 # The compiled CRC-32 (IEEE, reflected), as ``zlib.crc32`` and Java's ``CRC32`` give it.
 
-# Four checksums, each of every fourth word, are combined at the end: a single one would wait for its own look-ups.
+# Four checksums, each of every fourth word, are combined at the end: a single one would wait for its own lookups.
 _WORDS = 4
 _ROUND_BYTES = _WORDS * WORD
 _NEXT_ROUND = np.uint64(_ROUND_BYTES - WORD)
 
 
 def _crc_tables() -> np.ndarray[Any, np.dtype[np.uint32]]:
-    """Tables whose row k holds what each byte does to the checksum k bytes further on."""
+    """Tables whose row k holds the effect of each byte on the checksum k bytes further on."""
     tables = np.zeros((_ROUND_BYTES, 256), dtype=np.uint32)
     for byte in range(256):
         crc = byte
@@ -211,7 +211,7 @@ _CRC = _crc_tables()
 
 @kernel
 def _fold(word: int, distance: int) -> int:
-    """What eight bytes do to the checksum `distance` bytes behind them."""
+    """The effect of the eight bytes of `word` on the checksum `distance` bytes after them."""
     mask, row = np.uint64(0xFF), np.uint64(distance)
     return np.uint64(
         _CRC[row + np.uint64(7), word & mask]

@@ -1,4 +1,4 @@
-"""Compiled kernels over properties: they locate those that the store reads, and compute tags code and inner batch."""
+"""Compiled kernels over properties: they find the ones that the store reads, and compute tags code and inner batch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from reput.source.kernels.record_kernels import PROPERTIES, PROPERTIES_SIZE, TOP
 from reput.source.record import message_properties as props
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The compiled ``String#hashCode``, of UTF-8 bytes that are never made a string.
+# The compiled ``String#hashCode`` of UTF-8 bytes, without making a string of them.
 
 _FACTOR = 31
 _POWERS = np.array([_FACTOR**power & 0xFFFFFFFF for power in range(WORD + 1)], dtype=np.uint64)
@@ -55,7 +55,7 @@ def _next_unit(data: Any, at: int, end: int) -> tuple[int, int]:
 
 @kernel
 def _hash_units(data: Any, at: int, end: int, value: Any) -> Any:
-    """Continue `value` with the units of any text, one by one."""
+    """Continue `value` with the UTF-16 units of any text, one by one."""
     factor = np.uint64(_FACTOR)
     while at < end:
         if data[at] < 0x80:
@@ -73,7 +73,7 @@ def _hash_units(data: Any, at: int, end: int, value: Any) -> Any:
 
 @inlined
 def _hash_word(word: int) -> int:
-    """The hash of eight ASCII units, the first one lowest: neighbours are put together, then pairs, then fours."""
+    """The hash of eight ASCII units, the first one lowest: combines neighbours, then pairs, then fours."""
     units, pairs = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF0000FFFF)
     by_two = (word & units) * _POWERS[1] + (word >> np.uint64(8) & units)
     by_four = (by_two & pairs) * _POWERS[2] + (by_two >> np.uint64(16) & pairs)
@@ -86,7 +86,7 @@ def java_hash(data: Any, at: int, size: int, seed: int) -> int:
 
     ``java_hash(b, ..., java_hash(a, ..., 0))`` is the hash of the two texts one after the other.
     """
-    # Carries above 32 bits never come down again: they are cut off at the end.
+    # Bits above 32 never affect the lower ones; they are cut off at the end.
     value = np.uint64(seed)
     end = at + size
     not_ascii = np.uint64(_NOT_ASCII)
@@ -101,7 +101,7 @@ def java_hash(data: Any, at: int, size: int, seed: int) -> int:
         return np.int64(np.int32(value))
     if end < WORD:
         return np.int64(np.int32(_hash_units(data, at, end, value)))
-    # The last units with zeros before them, which add nothing.
+    # The last units, after zeros, which add nothing.
     word = load_word(data, end - WORD) & np.uint64(_ALL) << np.uint64(8 * (WORD - left))
     if word & not_ascii:
         return np.int64(np.int32(_hash_units(data, at, end, value)))
@@ -181,13 +181,13 @@ def locate_properties(data: Any, parts: Any, row: int, spans: Any) -> None:
 def _parse_ascii(data: Any, at: int, size: int, most: int) -> tuple[int, bool]:
     """The integer up to `most` that Java parses from ASCII text, and whether there is one.
 
-    Digits beyond ASCII give (0, False), too. Java reads them, but they are so rare that the reference decoder judges
+    Digits beyond ASCII also give (0, False). Java reads them, but they are so rare that the reference decoder judges
     them.
     """
     end = at + size
     negative = data[at] == 0x2D
     start = at + 1 if negative or data[at] == 0x2B else at
-    # Below 0, as Java does: there is room for one more than above.
+    # Counted below 0, as in Java: there is room for one more number than above.
     least = -most - 1 if negative else -most
     value = np.int64(0)
     for i in range(start, end):
@@ -202,7 +202,7 @@ def _parse_ascii(data: Any, at: int, size: int, most: int) -> tuple[int, bool]:
 def tags_code(data: Any, parts: Any, row: int, spans: Any, store_timestamp: int, delays_ms: Any) -> tuple[int, bool]:
     """The tags code of one record by the rule of ``message_properties.tags_code``.
 
-    The second is False where DELAY counts and `_parse_ascii` cannot read it: the reference decoder must judge it.
+    The second result is False if DELAY counts and `_parse_ascii` cannot read it: the reference decoder must judge it.
     """
     code = java_hash(data, spans[row, TAGS, 0], spans[row, TAGS, 1], 0)
     if spans[row, DELAY, 1] == 0:
@@ -227,7 +227,7 @@ def _delayed_code(
 def inner_batch(data: Any, row: int, spans: Any) -> tuple[int, int, bool]:
     """Number of messages and base offset of one record by the rule of ``message_properties.inner_batch``.
 
-    The third is False where `_parse_ascii` cannot read one of the two: the reference decoder must judge it.
+    The third result is False if `_parse_ascii` cannot read one of the two: the reference decoder must judge it.
     """
     if spans[row, INNER_NUM, 1] == 0 or spans[row, INNER_BASE, 1] == 0:
         return _BATCH_NUM, _MSG_BASE_OFFSET, True

@@ -16,7 +16,7 @@ from reput.source.record import message_format as fmt
 from reput.source.record.message_decoder import Verdict
 from reput.source.record.message_format import BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG
 
-# numba freezes module globals into the compiled code; an IntEnum would cost a lookup.
+# numba compiles module globals in as constants; an IntEnum would cost a lookup.
 _MESSAGE, _BLANK, _EMPTY, _UNDERFLOW = (
     int(Verdict.MESSAGE),
     int(Verdict.BLANK),
@@ -49,7 +49,7 @@ PARTS = 8
 
 @kernel
 def _property_crc_differs(data: Any, at: int, end: int) -> bool:
-    """Whether the record `data[at:end]` ends in the property that holds its checksum, and the checksum is another."""
+    """Whether the record `data[at:end]` ends in the property with its checksum, and the checksum is wrong."""
     own = end - _CRC_SIZE
     for i in range(_CRC_PREFIX.size):
         if data[own + i] != _CRC_PREFIX[i]:
@@ -95,7 +95,7 @@ def check_record(
 ) -> int:
     """Judge the record at `data[at:limit]`; fill `parts` for a message.
 
-    The same tests in the same order as ``message_decoder.decode_message``, without the properties.
+    It makes the tests of ``message_decoder.decode_message`` in the same order, except those of the properties.
     """
     if limit - at < _BLANK_SIZE:
         return _UNDERFLOW
@@ -136,7 +136,8 @@ def check_record(
     if check_crc:
         if body_size > 0 and crc32(data, body, body_size) & 0x7FFFFFFF != np.int64(load_i32(data, at + _BODY_CRC_AT)):
             return _BAD_CRC
-        # Most records end in another property; without the look at its first byte, the call is felt on each of them.
+        # Most records end in another property. The first byte shows this without a call, which would cost on each
+        # record.
         own = end - _CRC_SIZE
         if properties_size >= _CRC_SIZE and data[own] == _CRC_PREFIX[0] and _property_crc_differs(data, at, end):
             return _BAD_PROPERTY_CRC
@@ -153,9 +154,9 @@ def scan_records(
 ) -> tuple[int, int, int]:
     """Follow the records of `data[at:limit]` until one is not a message, or `parts` is full.
 
-    `offset` is the physical offset of ``data[at]``. `frame` is the size of what stands before each record: 0, or a
-    DLedger entry's header. `parts` is int64[n, PARTS], and holds where the records are, not their frames. Returns the
-    number of messages, where the scan stopped in `data`, and the verdict there: MESSAGE when `parts` is full.
+    `offset` is the physical offset of ``data[at]``. `frame` is the size in bytes of the header before each record: 0,
+    or that of a DLedger entry. `parts` is int64[n, PARTS], and gets where the records are, not their frames. Returns
+    the number of messages, where the scan stopped in `data`, and the verdict there: MESSAGE if `parts` is full.
     """
     count = 0
     while count < parts.shape[0]:
@@ -177,17 +178,17 @@ def scan_records(
 _FIRST_BYTE = fmt.MESSAGE_MAGIC_CODE >> 24 & 0xFF
 assert fmt.MESSAGE_MAGIC_CODE_V2 >> 24 & 0xFF == _FIRST_BYTE
 
-#: How many bytes of a record the search looks at, its frame not counted.
+#: The number of bytes of a record that the search reads, without its frame.
 LOOKED_AT = _PHYSICAL_OFFSET_AT + 8
 NOT_FOUND = -1
 
 
 @kernel
 def find_own_offset(data: Any, at: int, limit: int, data_offset: int, frame: int) -> int:
-    """The first index from `at` on where a record names its own physical offset, or NOT_FOUND.
+    """The first index from `at` where a record names its own physical offset, or NOT_FOUND.
 
     Such a record has a magic code, and its physical offset field holds its own offset; with a `frame`, so does its
-    entry's. `data_offset` is the physical offset of ``data[0]``. Nothing from `limit` on is looked at.
+    entry's. `data_offset` is the physical offset of ``data[0]``. No byte at or after `limit` is read.
     """
     for i in range(at, limit - frame - LOOKED_AT + 1):
         record = i + frame

@@ -15,7 +15,7 @@ from reput.source.record import message_format as fmt
 from reput.source.record.message_decoder import Message, Verdict, decode_message
 
 ENTRY_MAGIC_CODE = 1
-ENTRY_BLANK_MAGIC_CODE = -1  # the rest of the file holds no entry; the rest's size in bytes follows
+ENTRY_BLANK_MAGIC_CODE = -1  # the rest of the file holds no entry; its size in bytes follows
 
 # magic, size with this header, index, term, offset of the entry, channel, chain CRC, body CRC, size of the body.
 # DLedger leaves both checksums 0 or keeps them for itself: RocketMQ reads neither.
@@ -33,10 +33,10 @@ assert struct.calcsize(">iiqq") == ENTRY_POS_AT
 
 
 def check_entry(data: memoryview, at: int, offset: int, file_end: int) -> Verdict:
-    """Judge the header at `data[at:]`, at `offset` of the log; MESSAGE says that a record stands behind it.
+    """Judge the header at `data[at:]`, at `offset` of the log; MESSAGE means that a record follows it.
 
-    It is stricter than the broker, which looks at the magic code alone: sizes, offset and the record's own size must
-    fit. A plain record is no entry: where a store holds both kinds, they lie in different files.
+    It is stricter than the broker, which reads only the magic code: sizes, offset and the record's own size must fit. A
+    plain record is not an entry: a store with both kinds has them in different files.
     """
     available = len(data) - at
     if available < fmt.BLANK_SIZE:

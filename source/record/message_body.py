@@ -1,4 +1,4 @@
-"""A record's body as its producer wrote it: the store keeps it compressed (``CompressorFactory``, ``Compressor``)."""
+"""A record's body as its producer wrote it; a client may have compressed it (``CompressorFactory``, ``Compressor``)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ BODY_BYTES_MAX = 64 * 1024 * 1024
 
 
 def decompress_body(body: bytes, sys_flag: int, *, size_max: int = BODY_BYTES_MAX) -> bytes:
-    """The body before it was compressed; `body` itself where it is empty or `sys_flag` has no compressed bit.
+    """The body before it was compressed; `body` itself if it is empty or `sys_flag` has no compressed bit.
 
     Memory stays below about twice `size_max` bytes, whatever the body claims.
 
     Raises
     ------
     CorruptRecordError
-        The body is not what its sysFlag says, ends too early, or holds more than `size_max` bytes.
+        The body is not compressed as its sysFlag says, ends too early, or holds more than `size_max` bytes.
     """
     if not sys_flag & COMPRESSED_FLAG or not body:
         return body
@@ -52,7 +52,7 @@ def _inflate(body: bytes, size_max: int) -> bytes:
 
 
 def _decompress(body: bytes, kind: str, size_max: int) -> bytes:
-    """LZ4 frames or Zstandard frames: at most one byte more than `size_max`."""
+    """The content of LZ4 or Zstandard frames: at most one byte more than `size_max`."""
     with pa.CompressedInputStream(pa.BufferReader(body), kind) as stream:
         plain: bytes = stream.read(size_max + 1)
     return plain

@@ -3,8 +3,8 @@
 It is slow, and it stays: the compiled decoder (``batch_decoder``) must give the same verdict and the same fields for
 every input, and every decoder test runs over both.
 
-Records of both versions are read wherever they stand: a 4.9.3 broker writes V1 only and would stop at a V2 record, but
-a log that holds one was not written by 4.9.3.
+Records of both versions are read wherever they are. A 4.9.3 broker writes only V1 and would stop at a V2 record, but it
+did not write a log that holds one.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from reput.source.record.message_properties import (
 
 
 class Verdict(IntEnum):
-    """What stands at an offset of the log.
+    """The result of a check of the bytes at an offset of the log.
 
     It is stricter than the broker, which never compares a record's own physical offset.
     """
 
     MESSAGE = 0
-    BLANK = 1  # the file's records end here, the log goes on in the next file
+    BLANK = 1  # the file's records end here, the log continues in the next file
     EMPTY = 2  # zeros: nothing was written here yet
-    UNDERFLOW = 3  # the record goes on beyond the bytes given; read more
+    UNDERFLOW = 3  # the record is longer than the given bytes; read more
     BAD_MAGIC = 4
     BAD_SIZE = 5  # the total size is below the smallest record or beyond the end of the file
     BAD_PHYSICAL_OFFSET = 6  # stale bytes: a record that was written for another offset
@@ -48,8 +48,8 @@ class Verdict(IntEnum):
     BAD_CRC = 9  # the body's checksum differs
     BAD_DELAY = 10  # DELAY on the schedule topic is not a number
     BAD_PROPERTY_CRC = 11  # the checksum that the broker appended as a property differs
-    BAD_INNER_BATCH = 12  # INNER_NUM or INNER_BASE, where both are there, is not a number
-    BAD_BLANK = 13  # a blank of another size than the rest of its file, and records behind it; no decoder's verdict
+    BAD_INNER_BATCH = 12  # the record has INNER_NUM and INNER_BASE, and one of them is not a number
+    BAD_BLANK = 13  # a blank of another size than the rest of its file, with records after it; no decoder's verdict
 
 
 @dataclass(frozen=True)
@@ -81,17 +81,17 @@ class Message:
 
     @property
     def tags(self) -> str | None:
-        """The TAGS property as stored, several tags and all."""
+        """The TAGS property as stored; it may hold several tags."""
         return self.properties.get(PROPERTY_TAGS)
 
     @property
     def keys(self) -> str | None:
-        """The KEYS property as stored, blanks and all."""
+        """The KEYS property as stored, with its blanks."""
         return self.properties.get(PROPERTY_KEYS)
 
     @property
     def uniq_key(self) -> str | None:
-        """The unique key that the client gave."""
+        """The unique key from the client."""
         return self.properties.get(PROPERTY_UNIQ_KEY)
 
 
@@ -121,7 +121,7 @@ def decode_message(
     Parameters
     ----------
     data
-        Bytes of one segment file, from anywhere to anywhere.
+        Bytes of one segment file; they may begin and end anywhere.
     at
         Where the record begins in `data`.
     physical_offset
@@ -129,14 +129,14 @@ def decode_message(
     file_end
         The offset in the log of the segment's end (exclusive); no record crosses it.
     check_crc
-        Whether the body is checked against its CRC-32, and the record against the one that 5.2.0 and later append to
-        its properties, where there is one. A property of that name elsewhere is an ordinary one.
+        Whether the body is compared with its CRC-32, and the record with the one that 5.2.0 and later may append as its
+        last property. A property of that name elsewhere is an ordinary one.
     delays_ms
         Delay levels in milliseconds, level 1 first.
 
     Returns
     -------
-    The verdict, and the message when the verdict is ``MESSAGE``.
+    The verdict, and the message if the verdict is ``MESSAGE``.
     """
     available = len(data) - at
     if available < fmt.BLANK_SIZE:
@@ -156,7 +156,7 @@ def decode_message(
 
 
 def _property_crc_differs(record: memoryview, properties_length: int) -> bool:
-    """Whether the record ends in the property that holds its checksum, and the checksum is another one."""
+    """Whether the record ends in the property with its checksum, and the checksum is wrong."""
     own = bytes(record[-fmt.PROPERTY_CRC_SIZE :])
     if properties_length < fmt.PROPERTY_CRC_SIZE or not own.startswith(fmt.PROPERTY_CRC_PREFIX):
         return False
@@ -235,7 +235,7 @@ def _decode_body(
 # ----------------------------------------------------------------------------------------------------------------------
 # Enough of one record to recognize it.
 
-#: The first bytes of a record that its fingerprint is made of, whatever its hosts are.
+#: The number of leading bytes that hold a record's fingerprint, for hosts of any size.
 FINGERPRINTED_BYTES = fmt.STORE_TIMESTAMP_AT + fmt.HOST_V6_EXTRA + 8
 _MAGIC_CODES = (fmt.MESSAGE_MAGIC_CODE, fmt.MESSAGE_MAGIC_CODE_V2)
 
@@ -251,9 +251,9 @@ class RecordFingerprint:
 
 
 def fingerprint_of(head: bytes, offset: int) -> RecordFingerprint | None:
-    """The record at `offset` of the log, by its first `FINGERPRINTED_BYTES`; None when they are none of that offset.
+    """The record at `offset` of the log, by its first `FINGERPRINTED_BYTES`; None if no record of that offset has them.
 
-    Checksums are not compared: whatever is written over a record begins with these bytes.
+    Checksums are not compared: a record that overwrites another one changes these bytes.
     """
     if len(head) < FINGERPRINTED_BYTES or _integer(head, fmt.MAGIC_AT, 4) not in _MAGIC_CODES:
         return None

@@ -1,8 +1,8 @@
-"""The layout of one CommitLog record, once, as a table; everything else derives from it.
+"""The layout of one CommitLog record as one table, from which everything else derives.
 
-Sources: ``CommitLog.MessageExtEncoder``, ``CommitLog#checkMessageAndReturnSize``, ``CommitLog#calMsgLength``
-(4.9.3), ``MessageVersion`` (5.1.0). All integers are big-endian and signed. The two hosts take 8 bytes (IPv4) or 20
-(IPv6): an address and a four-byte port; offsets below are those of a record with two IPv4 hosts.
+Sources: ``CommitLog.MessageExtEncoder``, ``CommitLog#checkMessageAndReturnSize``, ``CommitLog#calMsgLength`` (4.9.3),
+``MessageVersion`` (5.1.0). All integers are big-endian and signed. The two hosts take 8 bytes (IPv4) or 20 (IPv6): an
+address and a four-byte port; offsets below are those of a record with two IPv4 hosts.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ TOPIC_LENGTH_SIZE = 1
 TOPIC_LENGTH_V2_SIZE = 2
 PROPERTIES_LENGTH_SIZE = 2
 
-# What 5.2.0 and later may append as the last property (``CommitLog#CRC32_RESERVED_LEN``): the name, the checksum's
-# decimal digits with the least one first and zeros behind, a last separator.
+# The last property that 5.2.0 and later may append (``CommitLog#CRC32_RESERVED_LEN``): the name, the checksum's decimal
+# digits, least significant first and padded with zeros, a last separator.
 PROPERTY_CRC_PREFIX = b"__CRC32#\x01"
 PROPERTY_CRC_DIGITS = 10
 PROPERTY_CRC_END = b"\x02"
@@ -77,7 +77,7 @@ PHYSICAL_OFFSET_AT = LAYOUT["physical_offset"].offset
 SYS_FLAG_AT = LAYOUT["sys_flag"].offset
 BORN_TIMESTAMP_AT = LAYOUT["born_timestamp"].offset
 BORN_HOST_AT = LAYOUT["born_host"].offset
-# From here on an IPv6 bornHost shifts by HOST_V6_EXTRA, and after the store host an IPv6 storeHost once more.
+# From here on an IPv6 bornHost shifts offsets by HOST_V6_EXTRA, and from the store host's end an IPv6 storeHost again.
 STORE_TIMESTAMP_AT = LAYOUT["store_timestamp"].offset
 STORE_HOST_AT = LAYOUT["store_host"].offset
 RECONSUME_TIMES_AT = LAYOUT["reconsume_times"].offset
@@ -133,7 +133,7 @@ TRANSACTION_MASK = 0xC
 BORNHOST_V6_FLAG = 0x10
 STOREHOSTADDRESS_V6_FLAG = 0x20
 
-# Defined from 4.9.4 on, used from 5.0 on; the store itself reads none of them.
+# Defined since 4.9.4, used since 5.0; the store itself reads none of them.
 NEED_UNWRAP_FLAG = 0x40  # a batch that the client has to take apart
 INNER_BATCH_FLAG = 0x80  # one record that holds several messages, see INNER_NUM
 
@@ -164,15 +164,15 @@ assert set(TRANSACTION_TYPE_NAMES) == {bits for bits in range(TRANSACTION_MASK +
 
 
 def compression_type(sys_flag: int) -> str | None:
-    """What the body is compressed with: ``zlib``, ``lz4`` or ``zstd``; None for a type that no broker knows.
+    """The body's compression: ``zlib``, ``lz4`` or ``zstd``; None for a type that no broker knows.
 
-    It says something only where `COMPRESSED_FLAG` is set (``MessageSysFlag#getCompressionType``).
+    It is meaningful only if `COMPRESSED_FLAG` is set (``MessageSysFlag#getCompressionType``).
     """
     return COMPRESSION_TYPE_NAMES.get(sys_flag & COMPRESSION_TYPE_MASK)
 
 
 def flag_names(sys_flag: int) -> list[str]:
-    """What is set in `sys_flag`, in words: the transaction's type unless it has none, the body's compression, the rest.
+    """The names of the bits set in `sys_flag`: the transaction's type if it has one, the body's compression, the rest.
 
     Bits that no broker knows are one hexadecimal number at the end.
     """

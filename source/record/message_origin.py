@@ -1,4 +1,4 @@
-"""What a message is, by the topic it stands under, and where it comes from.
+"""The kind of a message, by its topic in the log, and its origin: topic, groups, ids, time of delivery.
 
 The broker puts some messages under a topic of its own and keeps the topic that they were sent to in a property:
 messages that wait (``ScheduleMessageService``, 5.x ``TimerMessageStore``), half messages
@@ -43,7 +43,7 @@ KINDS: Final = (NORMAL, DELAYED, TIMER, RECALL, HALF, HALF_OP, HALF_DISCARDED, R
 HAVE_REAL_TOPIC: Final = frozenset({DELAYED, TIMER, RECALL, HALF, HALF_DISCARDED})
 #: Kinds of messages that a consumer group could not consume.
 SENT_BACK: Final = frozenset({RETRY, DLQ})
-#: Kinds of messages that are a transaction's beginning, or its end without a commit.
+#: Kinds of messages that begin a transaction, or end it without a commit.
 OF_TRANSACTION: Final = frozenset({HALF, HALF_DISCARDED})
 # Kinds whose topic no producer sends to.
 _OF_BROKER = HAVE_REAL_TOPIC | SENT_BACK | {HALF_OP}
@@ -52,17 +52,17 @@ _RETRY_PREFIX, _DLQ_PREFIX = "%RETRY%", "%DLQ%"
 _SYSTEM_PREFIX, _TRACE_PREFIX, _REPLY_END = "rmq_sys_", "rmq_sys_TRACE_DATA_", "_REPLY_TOPIC"
 # Between group and topic in the retry topic of messages that were popped (5.x ``KeyBuilder``, version 2).
 _POP_SEPARATOR = "+"
-#: Properties of which a proxy of 5.x (gRPC) leaves one at least in each message, and a remoting client none.
+#: A proxy of 5.x (gRPC) leaves at least one of these properties in each message, a remoting client none.
 BY_PROXY: Final = (PROPERTY_BORN_HOST, PROPERTY_BORN_TIMESTAMP)
-# The most by which TIMER_OUT_MS may precede what was asked for (``timerPrecisionMs``, of which 1,000 is the most).
+# TIMER_OUT_MS is at most this much before the time that was asked for (``timerPrecisionMs``, which is at most 1,000).
 TIMER_PRECISION_MS: Final = 1000
 _LONG_MAX = 2**63 - 1
-#: Properties that delay a message from when the broker gets it, the one that counts first, and their units.
+#: Properties that delay a message from when the broker gets it, and their units; the first one present counts.
 TIMER_DELAYS: Final = ((PROPERTY_TIMER_DELAY_SEC, 1000), (PROPERTY_TIMER_DELAY_MS, 1))
-#: Sums of numbers below these are longs; what is above is no delay that a broker takes.
+#: Sums of numbers below these fit into a long; a broker accepts no larger delay.
 DELAY_MAX: Final = 2**40
 STORE_TIMESTAMP_MAX: Final = 2**60
-#: Topics of messages that were ended by a commit or a rollback: by their queue offsets, or by a physical offset.
+#: Topics of op messages, which record that half messages were ended: by their queue offsets, or by a physical offset.
 OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 ROCKSDB_OP_TOPIC: Final = "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"
 _KINDS_OF_TOPICS = {
@@ -80,13 +80,13 @@ _KINDS_OF_TOPICS = {
 
 
 def kind(topic: str, properties: dict[str, str]) -> str:
-    """What a message is: one of `KINDS`. A mark that recalls a timer message stands under the same topic as that."""
+    """The kind of a message, one of `KINDS`. A mark that recalls a timer message has the topic of timer messages."""
     found = kind_of(topic)
     return RECALL if found == TIMER and PROPERTY_TIMER_DEL_UNIQKEY in properties else found
 
 
 def kind_of(topic: str) -> str:
-    """What messages under a topic of the log are: one of `KINDS`, but for `RECALL`, which only `kind` tells."""
+    """The kind of the messages of a topic in the log, one of `KINDS` except `RECALL`, which only `kind` recognizes."""
     if topic in _KINDS_OF_TOPICS:
         return _KINDS_OF_TOPICS[topic]
     if topic.startswith(_RETRY_PREFIX):
@@ -103,8 +103,8 @@ def kind_of(topic: str) -> str:
 def group_of(topic: str) -> str | None:
     """The consumer group of a topic of `SENT_BACK`, as ``KeyBuilder#parseGroup`` reads it; None for other topics.
 
-    In a topic of 5.x's first version for popped messages, ``%RETRY%group_topic``, the group has no end of its own, and
-    the whole is returned.
+    In a topic of 5.x's first version for popped messages, ``%RETRY%group_topic``, nothing marks the group's end, and
+    the rest of the name is returned.
     """
     if topic.startswith(_DLQ_PREFIX):
         return topic.removeprefix(_DLQ_PREFIX) or None
@@ -115,7 +115,7 @@ def group_of(topic: str) -> str | None:
 
 
 def sent_topic(topic: str | None) -> str | None:
-    """The topic if producers send to it, the one named in a retry topic of popped messages, None for any other."""
+    """The topic if producers send to it, or the one named in a retry topic of popped messages; None for any other."""
     if not topic:
         return None
     parts = _popped(topic)
@@ -127,12 +127,12 @@ def _popped(topic: str) -> tuple[str, str] | None:
     """The two parts of a retry topic of popped messages (5.x ``KeyBuilder#isPopRetryTopicV2``)."""
     if not topic.startswith(_RETRY_PREFIX):
         return None
-    parts = topic.rstrip(_POP_SEPARATOR).split(_POP_SEPARATOR)  # Java's split drops what is empty at the end
+    parts = topic.rstrip(_POP_SEPARATOR).split(_POP_SEPARATOR)  # Java's split drops empty parts at the end
     return (parts[0], parts[1]) if len(parts) == 2 else None
 
 
 def topic_meant(topic: str, properties: dict[str, str]) -> str | None:
-    """The topic that a message is for: REAL_TOPIC where the broker put it under a topic of its own, else its topic."""
+    """The topic that a message is for: REAL_TOPIC if the broker put it under a topic of its own, else its topic."""
     return properties.get(PROPERTY_REAL_TOPIC) if kind_of(topic) in HAVE_REAL_TOPIC else topic
 
 
@@ -142,7 +142,7 @@ def consumer_group(topic: str, properties: dict[str, str]) -> str | None:
 
 
 def origin_topic(topic: str, properties: dict[str, str]) -> str | None:
-    """The topic that the producer sent a message to; None where the log does not say."""
+    """The topic that the producer sent a message to; None if the log does not say."""
     meant = topic_meant(topic, properties)
     if meant is None or kind_of(meant) not in SENT_BACK:
         return sent_topic(meant)
@@ -151,12 +151,12 @@ def origin_topic(topic: str, properties: dict[str, str]) -> str | None:
 
 
 def origin_msg_id(properties: dict[str, str]) -> str | None:
-    """The message id that a message had before it was first sent back; None without."""
+    """The message id that a message had before it was first sent back; None for other messages."""
     return properties.get(PROPERTY_ORIGIN_MESSAGE_ID) or properties.get(PROPERTY_DLQ_ORIGIN_MESSAGE_ID)
 
 
 def producer_group(topic: str, properties: dict[str, str]) -> str | None:
-    """The producer's group, None where the log does not say.
+    """The producer's group; None if the log does not say.
 
     A proxy of 5.x knows no group of its clients, and stores the topic in its place.
     """
@@ -167,10 +167,10 @@ def producer_group(topic: str, properties: dict[str, str]) -> str | None:
 
 
 def transaction_id(topic: str, properties: dict[str, str], *, has_type: bool) -> str | None:
-    """The id that half message and committed message have in common; None for a message of no transaction.
+    """The id that half message and committed message have in common; None for a message without a transaction.
 
     `has_type` is whether sysFlag names a transaction's type. An op message that names one transaction, as those of
-    `ROCKSDB_OP_TOPIC` do, has its id, too.
+    `ROCKSDB_OP_TOPIC` do, also has its id.
     """
     found, named = kind_of(topic), properties.get(PROPERTY_TRANSACTION_ID)
     if found == HALF_OP:
@@ -183,9 +183,9 @@ def deliver_ms(
 ) -> int | None:
     """When a message that waits is to be delivered, in milliseconds; None for others, or if the log does not say.
 
-    Of a timer message that is when its producer wanted it. The broker works by TIMER_OUT_MS, which is up to
-    `TIMER_PRECISION_MS` earlier, and delivers it after that. A delay counts from the moment when the broker got the
-    message, which is just before it stored it; of one that was stored again since, the latest moment is given.
+    For a timer message this is when its producer wanted it. The broker works by TIMER_OUT_MS, which is up to
+    `TIMER_PRECISION_MS` earlier, and delivers it after that. A delay counts from when the broker got the message, which
+    is just before it stored it. If the message has been stored again since, this is the latest possible moment.
     """
     found = kind(topic, properties)
     if found == TIMER:
@@ -195,12 +195,12 @@ def deliver_ms(
 
 
 def latest_ms(out: int) -> int:
-    """The latest time that a producer can have asked for where TIMER_OUT_MS is `out`."""
+    """The latest time that a producer can have asked for if TIMER_OUT_MS is `out`."""
     return min(out + TIMER_PRECISION_MS, _LONG_MAX)
 
 
 def _asked_ms(properties: dict[str, str], store_timestamp: int, out: int) -> int:
-    """When the producer wanted a timer message; `out` where no property says so, or none that a broker takes."""
+    """When the producer wanted a timer message; `out` if no property says so with a value that a broker accepts."""
     for name, unit_ms in TIMER_DELAYS:
         if name in properties:
             delay = parse_long(properties[name])

@@ -1,4 +1,4 @@
-"""What the store reads from a record's properties text (``MessageDecoder#string2messageProperties``)."""
+"""The properties that the store reads from a record's properties text (``MessageDecoder#string2messageProperties``)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _REPLACEMENT = "\ufffd"
 def _replace_as_java(error: UnicodeError) -> tuple[str, int]:
     """Replace malformed bytes as ``new String(bytes, UTF_8)`` does.
 
-    Java and Python agree but for encoded surrogates: ``ED A0..BF`` with or without its third byte is one
-    malformed unit in Java, and two or three in Python.
+    Java and Python differ only in encoded surrogates: ``ED A0..BF`` with or without its third byte is one malformed
+    unit in Java, and two or three in Python.
     """
     if not isinstance(error, UnicodeDecodeError):
         raise error
@@ -45,22 +45,22 @@ def hash_code(text: str) -> int:
 
 
 def parse_short(text: str) -> int | None:
-    """``Short#parseShort`` in base 10, or None where Java throws NumberFormatException."""
+    """``Short#parseShort`` in base 10; None if Java throws NumberFormatException."""
     return _parse(text, 2**15 - 1)
 
 
 def parse_int(text: str) -> int | None:
-    """``Integer#parseInt`` in base 10, or None where Java throws NumberFormatException."""
+    """``Integer#parseInt`` in base 10; None if Java throws NumberFormatException."""
     return _parse(text, 2**31 - 1)
 
 
 def parse_long(text: str) -> int | None:
-    """``Long#parseLong`` in base 10, or None where Java throws NumberFormatException."""
+    """``Long#parseLong`` in base 10; None if Java throws NumberFormatException."""
     return _parse(text, 2**63 - 1)
 
 
 def _parse(text: str, largest: int) -> int | None:
-    # Java takes any decimal digit of the Basic Multilingual Plane and one sign, and nothing else: no blanks.
+    # Java accepts one sign and any decimal digits of the Basic Multilingual Plane, and no blanks.
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not digits:
         return None
@@ -91,7 +91,7 @@ PROPERTY_INNER_MULTI_QUEUE_OFFSET = "INNER_MULTI_QUEUE_OFFSET"  # the message's 
 PROPERTY_INNER_NUM = "INNER_NUM"  # messages in an inner batch (5.x), and
 PROPERTY_INNER_BASE = "INNER_BASE"  # the queue offset of its first
 
-# What a record that is no inner batch has instead (``DispatchRequest``).
+# The values of a record that is not an inner batch (``DispatchRequest``).
 DEFAULT_BATCH_NUM = 1
 DEFAULT_MSG_BASE_OFFSET = -1
 
@@ -104,8 +104,8 @@ _UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 def parse_properties(text: str) -> dict[str, str]:
     """Properties of a record, as 4.9.1 and later read them.
 
-    Items end at U+0002 or at the end of the text; the name ends at the item's first U+0001. An item with an empty
-    name, an empty value or no separator is dropped, the last of several equal names wins.
+    Items end at U+0002 or at the end of the text; the name ends at the item's first U+0001. An item with an empty name,
+    an empty value or no separator is dropped. The last of several equal names wins.
     """
     properties: dict[str, str] = {}
     for item in text.split(PROPERTY_SEPARATOR):
@@ -116,20 +116,20 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def split_keys(keys: str) -> list[str]:
-    """The single keys of a KEYS property: split at each blank, without the empty ones (``IndexService#buildIndex``)."""
+    """The single keys of a KEYS property: split at each blank, without empty ones (``IndexService#buildIndex``)."""
     return [key for key in keys.split(KEY_SEPARATOR) if key]
 
 
 def parse_delay_levels(text: str) -> tuple[int, ...]:
     """Delays in milliseconds, level 1 first (``ScheduleMessageService#parseDelayLevel``).
 
-    Blanks at the end count for nothing; of two blanks, one begins an item that is empty.
+    Blanks at the end are ignored. Of two blanks, the second begins an empty item.
 
     Raises
     ------
     ValueError
-        When an item is not a number followed by s, m, h or d, with which a broker does not start, or when its delay is
-        more than a long of milliseconds.
+        An item is not a number followed by s, m, h or d, with which a broker does not start, or its delay is more than
+        a long of milliseconds.
     """
     delays = []
     items = text.rstrip(" ").split(" ") if text.strip(" ") or not text else []
@@ -145,8 +145,8 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
 def tags_code(topic: str, properties: dict[str, str], store_timestamp: int, delays_ms: tuple[int, ...]) -> int | None:
     """The ConsumeQueue entry's third field (``CommitLog#checkMessageAndReturnSize``).
 
-    The hash of the whole TAGS text, 0 without tags; on the schedule topic the delivery time in milliseconds. None
-    where the broker's ``Integer.parseInt`` of DELAY throws, which makes it refuse the record.
+    The hash of the whole TAGS text, 0 without tags; on the schedule topic the delivery time in milliseconds. None if
+    the broker's ``Integer.parseInt`` of DELAY throws, which makes it refuse the record.
     """
     tags = properties.get(PROPERTY_TAGS)
     code = hash_code(tags) if tags else 0
@@ -164,10 +164,10 @@ def tags_code(topic: str, properties: dict[str, str], store_timestamp: int, dela
 
 
 def inner_batch(properties: dict[str, str]) -> tuple[int, int] | None:
-    """How many messages a record holds, and the queue offset of the first (5.x ``CommitLog#setBatchSizeIfNeeded``).
+    """The number of messages of a record, and the queue offset of the first (5.x ``CommitLog#setBatchSizeIfNeeded``).
 
-    The defaults unless both properties are there, whatever sysFlag says. None where ``Long.parseLong`` of INNER_BASE or
-    ``Short.parseShort`` of INNER_NUM throws, which makes the broker refuse the record.
+    The defaults unless the record has both properties, whatever sysFlag says. None if ``Long.parseLong`` of INNER_BASE
+    or ``Short.parseShort`` of INNER_NUM throws, which makes the broker refuse the record.
     """
     if PROPERTY_INNER_NUM not in properties or PROPERTY_INNER_BASE not in properties:
         return DEFAULT_BATCH_NUM, DEFAULT_MSG_BASE_OFFSET

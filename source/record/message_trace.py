@@ -1,13 +1,13 @@
-"""Message traces: what clients with tracing say about messages that they sent and consumed (``TraceDataEncoder``).
+"""Message traces: records that clients with tracing write about messages they sent and consumed (``TraceDataEncoder``).
 
 The body of a message of a trace topic has several traces. Each ends with U+0002, and U+0001 separates its fields. The
-first field is its type, which says what the others are. Java writes a missing value as the text ``null``. Any producer
-may write any bytes into a trace topic, so a trace that does not have the right form is left out.
+first field is the type, which decides what the others mean. Java writes a missing value as the text ``null``. Any
+producer may write any bytes into a trace topic, so a trace that does not have the right form is left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import Final, NamedTuple
 
 from reput.source.record.message_properties import decode_utf8, parse_int, parse_long
@@ -15,14 +15,14 @@ from reput.source.record.message_properties import decode_utf8, parse_int, parse
 PUB, SUB_BEFORE, SUB_AFTER, END_TRANSACTION, RECALL = "Pub", "SubBefore", "SubAfter", "EndTransaction", "Recall"
 
 _TRACE_END, _FIELD_END, _NULL = "\x02", "\x01", "null"
-# The place of the message id, and how many fields the oldest client writes that is still read.
+# The place of the message id, and the number of fields of the oldest client whose traces are read.
 _ID_PLACE: Final = {PUB: (5, 13), SUB_BEFORE: (5, 8), SUB_AFTER: (2, 6), END_TRANSACTION: (5, 13), RECALL: (5, 7)}
 # ``ConsumeReturnType``, by its number.
 _RESULTS: Final = ("success", "time out", "exception", "null returned", "failed")
 
 
 class MessageTrace(NamedTuple):
-    """One trace; a field that its type does not have, or that the client left empty, is None.
+    """One trace; fields that its type does not have, or that the client left empty, hold None.
 
     Attributes
     ----------
@@ -35,11 +35,11 @@ class MessageTrace(NamedTuple):
     group
         The producer's or the consumer's group.
     cost_ms
-        How long sending or consuming took; of a batch that was consumed, divided by its number of messages.
+        How long sending or consuming took; for a batch that was consumed, divided by its number of messages.
     retry_times
         How often the message had been consumed before.
     request_id
-        What the traces before and after one consumption have in common.
+        The id that the traces before and after one consumption have in common.
     result
         How consumption ended: ``success``, ``time out``, ``exception``, ``null returned`` or ``failed``.
     transaction_state
@@ -60,7 +60,7 @@ class MessageTrace(NamedTuple):
 
 
 def message_traces(body: bytes, msg_ids: Container[str]) -> Iterator[MessageTrace]:
-    """The traces of one of the messages `msg_ids` in a body, in its order, without those of another form."""
+    """The traces of the messages `msg_ids` in a body, in its order, without traces of another form."""
     for text in decode_utf8(body).split(_TRACE_END):
         fields = text.split(_FIELD_END)
         place, count = _ID_PLACE.get(fields[0], (0, 0))
@@ -71,7 +71,7 @@ def message_traces(body: bytes, msg_ids: Container[str]) -> Iterator[MessageTrac
 
 
 def _trace(fields: list[str]) -> MessageTrace | None:
-    """A trace of these fields, of which there are enough; None if a number or a truth value is none."""
+    """The trace with these fields, of which there are enough; None if a number or a truth value cannot be parsed."""
     found = [None if field in ("", _NULL) else field for field in fields]
     kind = fields[0]
     try:
@@ -83,7 +83,7 @@ def _trace(fields: list[str]) -> MessageTrace | None:
             return MessageTrace(kind, fields[5], time, group, retry_times=retries, request_id=found[4])
         common = MessageTrace(kind, fields[5], time, group, found[4])
         if kind == PUB:
-            # Old clients have no message id before it; new ones may have the client's host after it.
+            # Old clients write no message id before it; new ones may write the client's host after it.
             success = _truth(found[12] if len(found) == _ID_PLACE[PUB][1] else found[13])
             return common._replace(success=success, cost_ms=_integer(found[10]))
         if kind == END_TRANSACTION:
@@ -110,14 +110,15 @@ def _consumed(found: list[str | None]) -> MessageTrace:
 
 
 def _long(text: str | None) -> int | None:
-    value = None if text is None else parse_long(text)
-    if value is None and text is not None:
-        raise ValueError(text)
-    return value
+    return _parsed(text, parse_long)
 
 
 def _integer(text: str | None) -> int | None:
-    value = None if text is None else parse_int(text)
+    return _parsed(text, parse_int)
+
+
+def _parsed(text: str | None, parse: Callable[[str], int | None]) -> int | None:
+    value = None if text is None else parse(text)
     if value is None and text is not None:
         raise ValueError(text)
     return value

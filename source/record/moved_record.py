@@ -1,12 +1,12 @@
 """A record at another place of a log: every physical offset that the record's own bytes hold.
 
-These are all that brokers of 4.9.3 and 5.5.0 store in a record:
+Brokers of 4.9.3 and 5.5.0 store these in a record, and no others:
 
 * its own physical offset (``CommitLog.MessageExtEncoder``);
 * ``preparedTransactionOffset`` of a committed message: where its half message is (``EndTransactionProcessor``);
 * ORIGIN_MESSAGE_ID of a message that a consumer sent back: if the broker set it, it is an offset message id, whose last
   bytes are the physical offset (``AbstractSendMessageProcessor#consumerSendMsgBack``). A client that consumes in order
-  sets it to a unique key, which has the same form and stays. DLQ_ORIGIN_MESSAGE_ID, which proxies read, is its like.
+  sets it to a unique key, which has the same form and stays. DLQ_ORIGIN_MESSAGE_ID, which proxies read, is like it.
 
 The checksum over the whole record in the last property is computed again if there is one. Other numbers in properties
 and in bodies of the broker's own topics are queue offsets: TRAN_PREPARED_QUEUE_OFFSET, the body of an op message
@@ -37,19 +37,19 @@ _ID = re.compile(
 
 
 class MovedTo(Protocol):
-    """Where the records of a log are now."""
+    """The new places of a log's records."""
 
     def offset(self, offset: int) -> int | None:
-        """The new offset of the record that was at `offset`; None if no record was."""
+        """The new offset of the record that was at `offset`; None if there was no record."""
 
     def message_id(self, message_id: MessageId) -> MessageId | None:
-        """The new id of the message that had `message_id`; None if none had."""
+        """The new id of the message that had `message_id`; None if there was no such message."""
 
 
 def move_record(record: bytearray, offset: int, properties: int, moved: MovedTo) -> None:
     """Change a record, in place, to be the same message at `offset`; its properties begin at byte `properties`.
 
-    Offsets and ids of records that the log does not have any more stay.
+    Offsets and ids of records that the log no longer has stay.
     """
     _OFFSET.pack_into(record, fmt.PHYSICAL_OFFSET_AT, offset)
     (flags,) = _FLAGS.unpack_from(record, fmt.SYS_FLAG_AT)

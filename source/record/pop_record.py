@@ -1,8 +1,8 @@
-"""What a 5.x broker writes for POP consumers: checkpoints and acknowledgements (``PopCheckPoint``, ``AckMsg``).
+"""Checkpoints and acknowledgements that a 5.x broker writes for POP consumers (``PopCheckPoint``, ``AckMsg``).
 
-They are messages of the topic ``rmq_sys_REVIVE_LOG_CLUSTER``, whose tag says which of them the body is. The broker
-first stores them as timer messages, at once, and delivers them to that topic when the message would be shown again.
-Their unique key is ``TOPIC@QUEUE@OFFSET@GROUP@POP_TIME@BROKER@TAG``; a list of acknowledged messages has the offset -1.
+They are messages of the topic ``rmq_sys_REVIVE_LOG_CLUSTER``, whose tag says which of the two the body is. The broker
+stores them immediately as timer messages, and delivers them to that topic when the message would be shown again. Their
+unique key is ``TOPIC@QUEUE@OFFSET@GROUP@POP_TIME@BROKER@TAG``; a list of acknowledged messages has the offset -1.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LONG_NAMES: Final = {
     "pt": "popTime",
 }
 _LONG_MAX: Final = 2**63 - 1
-# A broker hands out 32 messages at once; the number of them is one byte.
+# A broker hands out at most 32 messages at once; their number is stored in one byte.
 _MESSAGES_MAX: Final = 127
 _BODY_BYTES_MAX: Final = 64 * 1024
 
@@ -39,9 +39,9 @@ class PopRecord(NamedTuple):
     topic, queue_id, offsets
         The messages.
     pop_time_ms
-        When they were handed out, by the broker's clock; an acknowledgement has that of its checkpoint.
+        When they were handed out, by the broker's clock; an acknowledgement has the time of its checkpoint.
     invisible_ms
-        How long no other consumer gets them; None of an acknowledgement.
+        How long no other consumer gets them; None for an acknowledgement.
     acked
         Those of `offsets` that were acknowledged before the checkpoint was written, with enablePopBufferMerge.
     """
@@ -57,7 +57,7 @@ class PopRecord(NamedTuple):
 
 
 def pop_record(tag: str | None, body: bytes) -> PopRecord | None:
-    """The record of a body with this tag; None if it does not have the right form."""
+    """The record in a body with this tag; None if it does not have the right form."""
     if len(body) > _BODY_BYTES_MAX or tag not in (CHECKPOINT, ACK, BATCH_ACK):
         return None
     try:

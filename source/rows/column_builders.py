@@ -23,7 +23,7 @@ _FIRST_SIZE = 256
 
 
 class Values:
-    """Numbers of one type; cleared, it keeps its memory."""
+    """Numbers of one type. Clearing it keeps its memory."""
 
     def __init__(self, dtype: DTypeLike) -> None:
         self._array: NDArray[Any] = np.empty(_FIRST_SIZE, dtype)
@@ -50,7 +50,7 @@ class Values:
         return array[start : self.size]
 
     def append(self, values: Any) -> None:
-        """Add values of this type, or of a wider one that this one can hold."""
+        """Add values of this type, or values of a wider type that fit into it."""
         self.extend(len(values))[:] = values
 
     def clear(self) -> None:
@@ -63,14 +63,14 @@ class Values:
 
 
 class Ends(Values):
-    """Where each value ends, after a 0: Arrow's offsets."""
+    """The end of each value, after a 0: Arrow's offsets."""
 
     def __init__(self) -> None:
         super().__init__(np.int32)
         self.clear()
 
     def reserve_from_last(self, count: int) -> Int32s:
-        """The last end that is there, and room for `count` more at least."""
+        """The last end, and room for at least `count` more."""
         return self.reserve(count)[self.size - 1 :]
 
     @property
@@ -85,13 +85,13 @@ class Ends(Values):
 
 
 def numbers(values: Any, valid: Any = None) -> pa.Array:
-    """An array of these integers, without the checks that ``pa.array`` makes; null where `valid` is false."""
+    """An array of these integers, without the checks of ``pa.array``; null where `valid` is false."""
     bitmap = None if valid is None or valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [bitmap, pa.py_buffer(values)])
 
 
 class Texts:
-    """Texts as Java decodes them, added as spans of a window's bytes: contiguous int64, as the kernels want them."""
+    """Texts as Java decodes them, added as spans of a window's bytes: contiguous int64, as the kernels need them."""
 
     def __init__(self) -> None:
         self._ends = Ends()
@@ -150,12 +150,12 @@ class KeyTexts(Texts):
 
 
 class TextNumbers:
-    """Texts, each once, numbered in the order of their first appearance: what kernels look up and add to.
+    """Texts, each once, numbered in the order of their first appearance; kernels search them and add to them.
 
     Attributes
     ----------
     count
-        How many there are; the kernels return it.
+        The number of texts; the kernels return it.
     table, ends, data
         As in ``column_kernels.number_spans``.
     """
@@ -187,9 +187,9 @@ class TextNumbers:
         self.count = 0
 
     def coded(self, codes: Int32s) -> tuple[Int32s, pa.Array]:
-        """`codes` as numbers of the texts as Java decodes them, and these texts; a negative number stays."""
+        """`codes` as numbers of the texts as Java decodes them, and these texts; negative numbers stay."""
         texts = _utf8(self.ends[: self.count + 1], self.data[: self.size_bytes])
-        if texts.type != pa.string():  # bytes that differ may be one text to Java
+        if texts.type != pa.string():  # different bytes may be the same text to Java
             encoded = _java_text(texts).dictionary_encode()
             codes, texts = np.append(encoded.indices.to_numpy(), np.int32(-1))[codes], encoded.dictionary
         return codes, texts
@@ -201,7 +201,7 @@ class TextNumbers:
 
 
 class RepeatedTexts:
-    """Texts that repeat: each is kept once, and by its number wherever it comes; an empty one is null."""
+    """Texts that repeat: each is kept once, and represented by its number; an empty one is null."""
 
     def __init__(self) -> None:
         self._codes = Values(np.int32)
@@ -238,7 +238,7 @@ class RepeatedTexts:
         return self._texts.spans()
 
     def array(self, texts: pa.Array | None = None) -> pa.Array:
-        """All texts, or what `texts` has instead of each of `spans`; encoded as a dictionary if they are text."""
+        """All texts, as a dictionary if they are text; `texts` replaces each of `spans`, if given."""
         codes, known = (self._codes.filled, texts) if texts is not None else self.numbered()
         if not self._texts.count:
             return pa.nulls(len(codes), TEXT if known.type == pa.string() else known.type)
@@ -262,7 +262,7 @@ class Properties:
     def add(self, data: Bytes, parts: Int64s) -> None:
         """Add the properties of each record of `parts`."""
         sizes, names = parts[:, PROPERTIES_SIZE], self._names
-        # An item takes four bytes with its separators, the last one three.
+        # An item takes at least four bytes with its separators, the last one three.
         most = int((sizes // 4 + 1).sum())
         row_ends, codes = self._row_ends.reserve_from_last(len(parts)), self._codes.reserve(most)[self._codes.size :]
         value_ends, values = self._value_ends.reserve_from_last(most), self._values.reserve(int(sizes.sum()) + WORD)
@@ -305,7 +305,7 @@ class MessageIds:
         self._digits = Values(np.uint8)
 
     def add(self, data: Bytes, hosts: Int64s, host_sizes: Int64s, offsets: Int64s) -> None:
-        """Add the ids of records that these hosts stored at the physical offsets `offsets`."""
+        """Add the ids of records at the physical offsets `offsets`, stored by `hosts`."""
         out = self._digits.reserve(2 * int((host_sizes + 8).sum()))
         ck.message_ids(data, hosts, host_sizes, offsets, self._ends.reserve_from_last(len(hosts)), out)
         self._ends.size += len(hosts)

@@ -1,4 +1,4 @@
-"""Compiled kernels that lay text out as Arrow wants it: bytes in one buffer and where each value ends, or numbers.
+"""Compiled kernels that lay text out as Arrow wants it: bytes in one buffer and the end of each value, or numbers.
 
 Each adds to what a column has from earlier windows. Spans are read by words of eight bytes, where the buffer holds the
 whole word.
@@ -29,7 +29,7 @@ from reput.source.record.message_format import BORNHOST_V6_FLAG, STOREHOSTADDRES
 _ITEM_END = ord(props.PROPERTY_SEPARATOR)
 _NAME_END = ord(props.NAME_VALUE_SEPARATOR)
 _KEY_SEPARATOR = ord(props.KEY_SEPARATOR)
-# So many bytes have a word of hexadecimal digits.
+# The number of bytes whose hexadecimal digits are a word.
 _HEX_BYTES = 4
 
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
@@ -42,10 +42,10 @@ _BORN_V6, _STORE_V6 = BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG
 
 @kernel
 def field_spans(parts: Any, spans: Any, sys_flags: Any, store_hosts: Any, out: Any) -> None:
-    """Lay out where each record's texts and hosts are, as the other kernels want it.
+    """Lay out where each record's texts and hosts are, as the other kernels need it.
 
-    `out` (int64[fields, 2, n]) takes a field's starts and sizes: topic, born host, store host, and as many properties
-    of `spans` as it has room for. `parts`, `spans` and `sys_flags` are ``RecordColumns``'s, `store_hosts` is
+    `out` (int64[fields, 2, n]) gets a field's starts and sizes: topic, born host, store host, and as many properties of
+    `spans` as it has room for. `parts`, `spans` and `sys_flags` are ``RecordColumns``'s, `store_hosts` is
     ``OtherFields.store_host_at``.
     """
     for row in range(parts.shape[0]):
@@ -72,7 +72,7 @@ def is_ascii(out: Any, size: int) -> bool:
 def gather(data: Any, starts: Any, sizes: Any, ends: Any, out: Any) -> None:
     """Copy the spans one after the other to `out`, from `ends[0]` on.
 
-    `ends` (int32[n + 1]) takes where each value ends, `out` has a word more than the spans.
+    `ends` (int32[n + 1]) gets the end of each value. `out` has room for one word more than the spans.
     """
     to = ends[0]
     for row in range(starts.size):
@@ -121,22 +121,22 @@ def _put_text(data: Any, at: int, size: int, table: Any, slot: int, count: int, 
 def number_spans(
     data: Any, starts: Any, sizes: Any, first: int, codes: Any, table: Any, count: int, ends: Any, out: Any
 ) -> tuple[int, int]:
-    """Number the spans' bytes in the order of their first appearance; each is compared with the one before it first.
+    """Number the spans' bytes in the order of their first appearance; each is first compared with the one before it.
 
     Parameters
     ----------
     first
         The row to begin with.
     codes
-        int32[n], takes each span's number, -1 for an empty one.
+        int32[n], gets each span's number, -1 for an empty one.
     table
         int32[a power of two, at least twice the numbers], the number or -1; see `index_texts`.
     count, ends, out
-        How many numbers there are already; each number's bytes as `gather` leaves them.
+        The number of numbers that exist already; the bytes of each as `gather` leaves them.
 
     Returns
     -------
-    The first row that there was no room for, or the end; how many numbers there are.
+    The first row that there was no room for, or the end; the number of numbers.
     """
     last = np.int64(-1)
     for row in range(first, starts.size):
@@ -171,8 +171,8 @@ def index_texts(table: Any, count: int, ends: Any, out: Any) -> None:
 def list_keys(data: Any, starts: Any, sizes: Any, row_ends: Any, ends: Any, out: Any) -> int:
     """Copy the single keys of each KEYS span; `row_ends` (int32[n + 1]) counts them row by row, from `row_ends[0]` on.
 
-    `ends` and `out` are of all keys, as `gather`'s; a span has at most one key for each two bytes, rounded up. Returns
-    how many keys there are.
+    `ends` and `out` are of all keys, as in `gather`; a span has at most one key per two bytes, rounded up. Returns the
+    number of keys.
     """
     count = row_ends[0]
     to = ends[count]
@@ -205,9 +205,9 @@ def add_properties(
     value_ends: Any,
     values: Any,
 ) -> tuple[int, int, int]:
-    """Number the name of every property, and copy its value; the rules are ``message_properties.parse_properties``'s.
+    """Number the name of every property, and copy its value, by the rules of ``message_properties.parse_properties``.
 
-    Records mostly have the names of the one before in the same order, so that is what a name is compared with first.
+    Most records have the names of the record before in the same order, so a name is first compared with that.
 
     Parameters
     ----------
@@ -216,19 +216,20 @@ def add_properties(
     row_ends
         int32[n + 1], counts the items row by row, from `row_ends[0]` on.
     codes, value_ends, values
-        int32[m], the name's number for each of these rows' items; of their values what `gather` leaves, `value_ends`
-        int32[m + 1]. m must be enough for all: no record has more than a quarter of its properties' bytes, rounded up.
+        int32[m], the name's number for each of these rows' items; their values as `gather` leaves them, `value_ends`
+        int32[m + 1]. m must be enough for all: no record has more items than a quarter of its properties' bytes,
+        rounded up.
     table, count, ends, out
         Of the names, see `number_spans`.
 
     Returns
     -------
-    The first row that there was no room for, or the end; how many items the rows before it have, where a name may come
-    more than once; how many numbers there are.
+    The first row that there was no room for, or the end; the number of items of the rows before it, where a name may
+    appear more than once; the number of numbers.
     """
     item = np.int64(row_ends[first] - row_ends[0])
     to = np.int64(value_ends[item])
-    before = np.int64(0)  # items of the row before
+    before = np.int64(0)  # items of the previous row
     for row in range(first, parts.shape[0]):
         begin = item
         at = parts[row, PROPERTIES]
@@ -272,17 +273,17 @@ def add_properties(
 
 @kernel
 def keep_last(row_ends: Any, names: Any, latest: Any, kept: Any) -> int:
-    """Keep each name once in its row, where it came first, with its last value; returns how many are kept.
+    """Keep each name once per row, at its first place, with its last value; return how many are kept.
 
     `row_ends` begins with 0 and `names` (int32[m]) are the items' numbers; both are changed. `latest` is int64 scratch
-    with an element a number, all -1; `kept` (int64[m]) takes, for each name kept, the item whose value it has.
+    with an element per number, all -1. `kept` (int64[m]) gets, for each name kept, the item whose value it has.
     """
     count = first = 0
     for row in range(row_ends.size - 1):
         row_first = count
         for item in range(first, row_ends[row + 1]):
             slot = latest[names[item]]
-            if slot < row_first:  # not in this row before
+            if slot < row_first:  # the first one in this row
                 slot = count
                 names[slot], latest[names[item]] = names[item], slot
                 count += 1
@@ -294,7 +295,7 @@ def keep_last(row_ends: Any, names: Any, latest: Any, kept: Any) -> int:
 
 @inlined
 def _hex_digits(number: Any) -> Any:
-    """The upper-case digits of four bytes, the lowest byte first, as a word whose bytes stand in this order."""
+    """The upper-case digits of four bytes, the lowest byte first, as a word whose bytes are in this order."""
     number = (number | number << np.uint64(16)) & np.uint64(0x0000FFFF0000FFFF)
     number = (number | number << np.uint64(8)) & np.uint64(0x00FF00FF00FF00FF)
     low = np.uint64(0x000F000F000F000F)
@@ -307,7 +308,7 @@ def _hex_digits(number: Any) -> Any:
 def message_ids(data: Any, hosts: Any, host_sizes: Any, offsets: Any, ends: Any, out: Any) -> None:
     """Write offset message ids (``MessageDecoder#createMessageId``): host, port and physical offset in upper-case hex.
 
-    `ends` (int32[n + 1]) takes where each ends in `out` (uint8), from `ends[0]` on.
+    `ends` (int32[n + 1]) gets the end of each in `out` (uint8), from `ends[0]` on.
     """
     to = ends[0]
     for row in range(hosts.size):

@@ -1,13 +1,12 @@
-"""The records of several windows, collected as rows of `ENCODED_SCHEMA`; what messages are and where they come from.
+"""The records of several windows, collected as rows of `ENCODED_SCHEMA`, with the kind and origin of each message.
 
-`OriginColumns` applies the rules of ``message_origin`` to many rows. A rule about a topic is asked once for each text
-of a dictionary, and properties that few messages have are looked up by the dictionary of names: rows of ordinary
-messages cost little more than the copying of their topic's number.
+`OriginColumns` applies the rules of ``message_origin`` to many rows. A rule about a topic is applied once to each text
+of a dictionary, and properties that few messages have are found by the dictionary of names: rows of ordinary messages
+cost little more than copying their topic's number.
 """
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any
@@ -25,6 +24,7 @@ from reput.source.log.offset_range import OffsetRange
 from reput.source.log.range_reader import DecodeOptions, read_windows
 from reput.source.options import SourceOptions
 from reput.source.record import message_origin as origin
+from reput.source.record.message_decoder import host_text
 from reput.source.record.message_format import TRANSACTION_MASK, TRANSACTION_TYPE_NAMES
 from reput.source.record.message_origin import PROPERTY_BORN_HOST
 from reput.source.record.message_properties import decode_utf8, parse_int, parse_long
@@ -51,7 +51,7 @@ ENCODED_SCHEMA = pa.schema([field.with_type(ENCODED.get(field.name, field.type))
 
 _TYPE_SHIFT = (TRANSACTION_MASK & -TRANSACTION_MASK).bit_length() - 1
 _TIME = MESSAGE_SCHEMA.field("store_time").type
-# Milliseconds of years 1 and 10000: what a SQL timestamp can hold.
+# Milliseconds of the years 1 and 10000, the limits of a SQL timestamp.
 _YEAR_1_MS, _YEAR_10000_MS = -62_135_596_800_000, 253_402_300_800_000
 _TIMES = ("store_time", "born_time")
 # The columns that hold a property as text, and those that hold one as an integer.
@@ -63,7 +63,7 @@ _NUMBERS = {
     for field in MESSAGE_SCHEMA
     if pa.types.is_integer(field.type) and field.name not in LATER_NAMES and field.name not in _INTEGER_PROPERTIES
 }
-# How many properties have columns: the first ones of `pk.LOCATED`.
+# The number of properties with columns: the first ones of `pk.LOCATED`.
 _PROPERTIES_WITH_COLUMNS = 1 + max(*_REPEATED_PROPERTIES.values(), *_INTEGER_PROPERTIES.values(), pk.KEYS, pk.UNIQ_KEY)
 
 
@@ -128,9 +128,9 @@ class MessageRows:
         self._count += count
 
     def batch(self) -> pa.RecordBatch:
-        """All rows, valid until there are more or they are cleared.
+        """All rows, valid until rows are added or cleared.
 
-        Dictionaries have no text that no row has, but for those of `transaction_type` and `kind`.
+        Dictionaries have only texts of these rows, except those of `transaction_type` and `kind`.
         """
         repeated = self._repeated
         types = (self._numbers["sys_flag"].filled & TRANSACTION_MASK) >> _TYPE_SHIFT
@@ -192,23 +192,21 @@ def _mapped(column: RepeatedTexts, convert: Callable[[bytes], Any], kind: pa.Dat
 
 
 def _integer(span: bytes) -> int | None:
-    """A property as the integer that Java reads, None where it reads none."""
+    """A property as the integer that Java reads; None if Java reads none."""
     return parse_int(decode_utf8(span))
 
 
 def _timestamps(milliseconds: Int64s, is_known: Any = True) -> pa.Array:
     has_any = is_known is True and len(milliseconds) > 0
     if has_any and milliseconds.min() >= _YEAR_1_MS and milliseconds.max() < _YEAR_10000_MS:
-        return numbers(milliseconds * 1000).view(_TIME)  # of nearly all logs
+        return numbers(milliseconds * 1000).view(_TIME)  # in nearly all logs
     valid = (milliseconds >= _YEAR_1_MS) & (milliseconds < _YEAR_10000_MS) & is_known
     return numbers(np.where(valid, milliseconds, 0) * 1000, valid).view(_TIME)
 
 
 @lru_cache(maxsize=16384)
 def _host_text(host: bytes) -> str:
-    """``address:port``, an IPv6 address in brackets."""
-    address, port = ipaddress.ip_address(host[:-4]), int.from_bytes(host[-4:], "big", signed=True)
-    return f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"
+    return host_text((host[:-4], int.from_bytes(host[-4:], "big", signed=True)))
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -275,7 +273,7 @@ class OriginColumns:
 
     @property
     def kind(self) -> pa.Array:
-        """What each message is."""
+        """The kind of each message."""
         return pa.DictionaryArray.from_arrays(numbers(self._kinds), pa.array(origin.KINDS, pa.string()))
 
     @property
@@ -292,7 +290,7 @@ class OriginColumns:
         return self._given if codes is self._topic else self._column(codes)
 
     def _origins(self) -> Int32s:
-        """The numbers of the topics that the messages were sent to; those of their own topics where they are these."""
+        """The numbers of the topics that the messages were sent to; `_topic` itself if all are the messages' own."""
         if self._meant is self._topic and all(origin.sent_topic(text) == text for text in self._texts):
             return self._topic
         found = self._translated(origin.sent_topic, self._meant)
@@ -311,7 +309,7 @@ class OriginColumns:
         return self._first_of(origin.PROPERTY_ORIGIN_MESSAGE_ID, origin.PROPERTY_DLQ_ORIGIN_MESSAGE_ID)
 
     def text(self, name: str) -> pa.Array:
-        """A property as text that repeats, null without."""
+        """A property as text that repeats; null for messages without it."""
         found = self.property(name)
         return self._nulls(TEXT) if found is None else found.dictionary_encode()
 
@@ -340,7 +338,7 @@ class OriginColumns:
     def deliver_ms(
         self, tags_code: Int64s, delay_level: pa.Array, store_timestamp: Int64s
     ) -> tuple[Int64s, Any] | None:
-        """When messages that wait are to be delivered, in milliseconds, and for which this is known; None for none."""
+        """When waiting messages are to be delivered, in milliseconds, and which times are known; None for none."""
         if not self._is_one_of({origin.DELAYED, origin.TIMER}).any():
             return None
         delayed, timer = (self._is_one_of({kind}) for kind in (origin.DELAYED, origin.TIMER))
@@ -369,12 +367,12 @@ class OriginColumns:
         return asked
 
     def _has(self, name: str) -> Any | None:
-        """Which messages have the property; None if no message has it."""
+        """A mask of the messages with the property; None if no message has it."""
         found = self.property(name)
         return None if found is None else found.is_valid().to_numpy(zero_copy_only=False)
 
     def property(self, name: str) -> pa.Array | None:
-        """The property of each message, null without; None if no message has it."""
+        """The property of each message, null for messages without it; None if no message has it."""
         names, row_ends = self._properties.keys, self._properties.offsets.to_numpy()
         number = pc.index(names.dictionary, name).as_py()
         items = np.flatnonzero(names.indices.to_numpy() == number) if number >= 0 else np.empty(0, np.int64)
@@ -410,12 +408,12 @@ class OriginColumns:
         return [rule(text) for text in self._texts]
 
     def _translated(self, rule: Callable[[str], str | None], codes: Int32s) -> Int32s:
-        """The numbers of what `rule` makes of the texts with these numbers."""
+        """The numbers of the results of `rule` for the texts with these numbers."""
         told = self._told(rule)
         return np.array([-1 if text is None else self._number(text) for text in told] + [-1], np.int32)[codes]
 
     def _column(self, codes: Int32s) -> pa.Array:
-        """The texts of these numbers, null for -1; the dictionary has those alone that are there."""
+        """The texts of these numbers, null for -1; the dictionary has only texts that are used."""
         used = np.zeros(len(self._texts) + 1, bool)
         used[codes] = True
         places = np.append(np.cumsum(used[:-1]) - 1, -1).astype(np.int32)
@@ -427,7 +425,7 @@ class OriginColumns:
 
 
 def first_keys(keys: pa.ListArray) -> pa.Array:
-    """The first key of each row, null without."""
+    """The first key of each row; null for rows without keys."""
     ends = keys.offsets.to_numpy()
     valid = ends[1:] > ends[:-1]
     if len(keys.values) == len(keys) and valid.all():
@@ -443,7 +441,7 @@ def _latest_ms(outs: Int64s) -> Int64s:
 
 
 def _longs(texts: pa.Array) -> pa.Array:
-    """Each text as the long that Java reads, null where it reads none."""
+    """Each text as the long that Java reads; null if Java reads none."""
     is_plain = pc.match_substring_regex(texts, _PLAIN_NUMBER)
     if pc.all(is_plain).as_py() is not False:
         return texts.cast(pa.int64())

@@ -1,4 +1,4 @@
-"""The contract between the source and everything behind it: the columns of a dispatched record."""
+"""The contract between the source and its users: the columns of a dispatched record."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def _column(name: str, kind: pa.DataType, *, nullable: bool = False) -> pa.Field
 
 
 # Columns that follow from the others. Tables of earlier versions of reput lack them: a writer adds them to such a
-# table, and its older rows keep null. A row lacks all of them or none, and `LATER_MARK` tells which. So another column
-# here needs a mark of its own: without one, ``sinks/table/comparison.py`` finds that each older row differs.
+# table, and its older rows keep null. A row lacks all of them or none, and `LATER_MARK` shows which. A further column
+# needs a mark of its own: without one, ``sinks/table/comparison.py`` finds that each older row differs.
 _LATER_COLUMNS = [
     _column("kind", pa.string(), nullable=True),
     _column("consumer_group", pa.string(), nullable=True),
