@@ -1,9 +1,9 @@
-"""What halves Spark's start time: a list of Delta's jars, the JVM's archive of classes (CDS), and a home for Spark.
+"""Files that halve Spark's start time: a list of Delta's jars, the JVM's archive of classes, a home for Spark.
 
-Without them each start asks Ivy where Delta's jars are, the JVM reads its classes out of jars, parses and checks
-them, and each Python process compiles pyspark. ``prepare`` makes them once for an environment. They are optional: if
-jars or Java have changed, they are ignored or the JVM refuses them (it compares its own version and the paths, sizes
-and times of all jars), and Spark starts as it does without them.
+Without them each start asks Ivy where Delta's jars are, the JVM reads its classes out of jars, parses and checks them,
+and each Python process compiles pyspark. ``prepare`` makes them once for an environment. They are optional: if jars or
+Java have changed, they are ignored or the JVM refuses the archive (CDS: it compares its own version and the paths,
+sizes and times of all jars), and Spark starts as it does without them.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from reput.streaming.process.jvm import spark_home
 _JARS, _S3_JARS = "jars.json", "s3-jars.json"
 _ARCHIVE = "classes.jsa"
 _HOME = "home"
-# What a JVM needs of Spark's home, without the zip of pyspark that Spark would put in front of the module path of its
-# Python processes: each of them would compile anew what it imports, as the zip has no compiled modules.
+# The parts of Spark's home that a JVM needs. The zip of pyspark is left out: Spark would put it in front of the module
+# path of its Python processes, and each of them would compile what it imports, as the zip has no compiled modules.
 _IN_HOME = ("bin", "conf", "jars")
 # Characters that a path must not contain to pass unchanged through Spark's launcher and a class path.
 _UNSAFE = re.compile(r"[\"'\\:;,$\s]")
@@ -38,19 +38,19 @@ _MODULE = "module-info"  # nearly every jar has one of its own
 
 @dataclass(frozen=True)
 class SparkClasses:
-    """What ``prepare`` left for one Java, Spark and Delta.
+    """The files that ``prepare`` made for one Java, Spark and Delta.
 
     Attributes
     ----------
     directory
-        Where it is, or would be made; need not exist.
+        The directory for them; it need not exist.
     """
 
     directory: Path
 
     @classmethod
     def of(cls, java: str) -> SparkClasses:
-        """What is there for this environment and `java` (``check_java``), or where it would be made."""
+        """Return those for this environment and `java` (``check_java``), whether they exist or not."""
         facts = [java, pyspark.__version__, str(spark_home()), version("delta-spark")]
         name = "spark-" + hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
         found = [root / name for root in _roots() if (root / name).is_dir()]
@@ -59,7 +59,7 @@ class SparkClasses:
 
     @property
     def archive(self) -> Path:
-        """The JVM's archive; need not exist."""
+        """The JVM's archive; it need not exist."""
         return self.directory / _ARCHIVE
 
     def jars(self) -> list[Path] | None:
@@ -99,7 +99,7 @@ class SparkClasses:
         scratch.replace(self.directory / name)
 
     def keep_home(self) -> None:
-        """Make `home`, of links, unless it is there; not where Spark's zip may be the only pyspark of its workers."""
+        """Make `home`, of links, if it is missing; not if Spark's zip may be the only pyspark of its workers."""
         if (self.directory / _HOME).exists() or spark_home() != Path(pyspark.__path__[0]).absolute():
             return
         scratch = self.directory / f"{_HOME}.{os.getpid()}"
@@ -110,18 +110,18 @@ class SparkClasses:
         try:
             scratch.rename(self.directory / _HOME)
         except OSError:
-            shutil.rmtree(scratch)  # its links, not what they lead to
-            if not (self.directory / _HOME).exists():  # else another run has made it meanwhile
+            shutil.rmtree(scratch)  # its links, not their targets
+            if not (self.directory / _HOME).exists():  # otherwise another run has made it meanwhile
                 raise
 
     @property
     def home(self) -> Path:
-        """The ``SPARK_HOME`` for a JVM of this machine: what ``keep_home`` made, or Spark's own."""
+        """The ``SPARK_HOME`` for a JVM of this machine: that of ``keep_home``, or Spark's own."""
         made = self.directory / _HOME
         return made if (made / "jars").is_dir() else spark_home()
 
     def refusal(self) -> str | None:
-        """Why Spark is not given them, whether they exist or not; None if it is."""
+        """Why Spark cannot use them, whether they exist or not; None if it can."""
         if defaults := _defaults():
             return f"{defaults} is there, and may say otherwise: Spark starts by that alone"
         if unsafe := [path for path in [*(self.jars() or ()), self.archive] if _UNSAFE.search(str(path))]:
@@ -148,7 +148,7 @@ class SparkClasses:
 
 
 def user_cache() -> Path:
-    """Where reput keeps what it can make again, for this user."""
+    """Return the directory for things that reput can make again for this user."""
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "reput"
 
 

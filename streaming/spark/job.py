@@ -30,11 +30,11 @@ _log = logging.getLogger("reput")
 
 
 def run_job(ranges: DataFrame, task: Task, ddl: str) -> pa.Table:
-    """Run `task` over the ranges' rows, and collect what it yields, in columns `ddl`.
+    """Run `task` over the ranges' rows, and collect the rows that it yields, in columns `ddl`.
 
-    A job that fails for a reason of Spark's own is run again: what tasks write has a new name each time and counts
-    only when the driver commits it. Seen with 4.2.0: two queries that start at once can corrupt the serialized form of
-    a task (``OptionalDataException``).
+    A job that fails for a reason of Spark's own is run again: files of tasks have a new name each time and count only
+    when the driver commits them. Seen with 4.2.0: two queries that start at once can corrupt the serialized form of a
+    task (``OptionalDataException``).
 
     Raises
     ------
@@ -60,7 +60,7 @@ def run_job(ranges: DataFrame, task: Task, ddl: str) -> pa.Table:
 
 
 def _has_stopped(spark: Any) -> bool:
-    """Whether no job can run any more: the session was ended while this one ran, by us or from outside."""
+    """Whether jobs can no longer run, because reput or the cluster ended the session while this one ran."""
     try:
         return bool(spark.sparkContext._jsc.sc().isStopped())  # noqa: SLF001
     except Exception:  # noqa: BLE001  py4j's, of a gateway that is closed
@@ -68,7 +68,7 @@ def _has_stopped(spark: Any) -> bool:
 
 
 def outcome_of(work: Callable[[], object]) -> bytes:
-    """The result of `work`, or the ReputError that it raises, pickled; the driver unpickles it with `outcome`.
+    """Return the result of `work`, or the ReputError that it raises, pickled; the driver unpickles it with `outcome`.
 
     So a task that Spark would retry in vain ends successfully. An error that may pass is raised: a cluster tries the
     task again, on another machine if it can.
@@ -82,7 +82,7 @@ def outcome_of(work: Callable[[], object]) -> bytes:
 
 
 def outcome(pickled: bytes) -> Any:
-    """The result that `outcome_of` pickled in a task of this run; if it is an error, raise that."""
+    """Return the result that `outcome_of` pickled in a task of this run; if it is an error, raise that."""
     result = pickle.loads(pickled)  # noqa: S301
     if isinstance(result, ReputError):
         raise result
@@ -105,13 +105,13 @@ class Beside:
     """Runs actions that only save time beside the driver's work, each in a thread of its own."""
 
     def __init__(self, *actions: Callable[[], object]) -> None:
-        """Begin; errors of actions are ignored, since what they prepare is done, or fails, without them."""
+        """Begin; errors of actions are ignored, because the driver's work does without them or fails by itself."""
         self._threads = [threading.Thread(target=_quietly, args=(action,), daemon=True) for action in actions]
         for thread in self._threads:
             thread.start()
 
     def join(self) -> None:
-        """Wait until the actions have ended, so that none is left when Spark is stopped, but not for long.
+        """Wait until the actions have ended, so that none runs when Spark is stopped, but not for long.
 
         In a cluster without room a core may never come; the job that asks for it ends when Spark does.
         """
@@ -130,10 +130,10 @@ def _pass_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What tasks tell the driver before their job has ended; Spark's accumulators carry it, on a cluster as well.
+# Announcements of tasks to the driver before their job has ended. Spark's accumulators carry them, also on a cluster.
 
 Listener = Callable[[bytes], None]
-# The listeners of this process by number; words for one that has gone are dropped.
+# The listeners of this process by number; announcements for one that has gone are dropped.
 _listeners: dict[int, Listener] = {}
 _numbers = itertools.count()
 # Spark keeps an accumulator for as long as its context, so there is one for all.
@@ -142,13 +142,13 @@ _accumulators: WeakKeyDictionary[SparkContext, Accumulator[list[tuple[int, bytes
 
 @dataclass(frozen=True)
 class Announce:
-    """Called by a task with words for the driver, which hears them when the task has ended well."""
+    """Called by a task with words for the driver, which gets them when the task has ended well."""
 
     listener: int
     accumulator: Accumulator[list[tuple[int, bytes]]]
 
     def __call__(self, words: bytes) -> None:
-        """Say `words`."""
+        """Announce `words`."""
         self.accumulator.add([(self.listener, words)])
 
 
@@ -156,8 +156,8 @@ class Announce:
 def announcements(spark: SparkSession, listener: Listener) -> Iterator[Announce]:
     """Within the block, `listener` gets what tasks announce; a thread of Spark's calls it.
 
-    The order is that in which tasks end. A task that is run again in another job is heard again. Nothing is certain to
-    be heard before the job has ended: its result must say all.
+    The order is that in which tasks end. A task that is run again in another job announces again. An announcement may
+    come only after the job has ended, or never: the job's result must have everything.
     """
     number, context = next(_numbers), spark.sparkContext
     if context not in _accumulators:
@@ -170,7 +170,7 @@ def announcements(spark: SparkSession, listener: Listener) -> Iterator[Announce]
 
 
 class _HandedOn(AccumulatorParam[list[tuple[int, bytes]]]):
-    """Collects words in a task; in the driver, hands them on and keeps nothing."""
+    """Collects words in a task; in the driver, passes them to the listener and keeps nothing."""
 
     def __init__(self, *, in_driver: bool = True) -> None:
         self._in_driver = in_driver

@@ -50,12 +50,12 @@ _SETTINGS = {
     "spark.sql.shuffle.partitions": "4",
     # A task costs less over a Unix domain socket than over TCP.
     "spark.python.unix.domain.socket.enabled": "true",
-    # A micro-batch's entries come to the driver all at once; maxBytesPerTrigger bounds them.
+    # A micro-batch's entries come to the driver together; maxBytesPerTrigger bounds them.
     "spark.driver.maxResultSize": "0",
     # The offset log needs only the last batch, and a poll for new data only lists one directory.
     "spark.sql.streaming.minBatchesToRetain": "10",
     "spark.sql.streaming.pollingDelay": "10ms",
-    # Without data there is nothing to do; an empty batch would only write to the checkpoint.
+    # An empty batch would only write to the checkpoint.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
 }
 
@@ -68,22 +68,22 @@ _DELTA_SETTINGS = {
 
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 # JVMs only plan and pass data on; their optimising compiler would take cores from the decoders. Without it the JVM
-# reserves 48 MB for compiled code, which Spark fills, and a full one ends in VirtualMachineErrors: so the usual 240.
+# reserves 48 MB for compiled code, which Spark fills, and a full one ends in VirtualMachineErrors: hence the usual 240.
 NO_OPTIMIZER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 # A tail's JVM holds 50 MB of objects. G1 lets its heap grow and gives little of it back: a minute after 400,000
 # messages the JVM took 630 MB with it, and 380 MB with these. With a smaller first size, a start had full collections.
 _SMALL_HEAP = "-XX:+UseSerialGC -Xms96m -XX:MinHeapFreeRatio=20 -XX:MaxHeapFreeRatio=40"
 TAIL_SETTINGS = {
     JAVA_OPTIONS: f"{NO_OPTIMIZER} {_SMALL_HEAP}",
-    "spark.executor.defaultJavaOptions": NO_OPTIMIZER,  # Spark puts a user's extraJavaOptions behind them
-    # Hadoop starts a `chmod` for each file that it makes, and with Spark's usual manager of the checkpoint's files four
-    # `readlink` besides, two thirds of a small micro-batch. This one starts no `readlink`. It makes each directory that
-    # is missing, which `spark_checkpoint.path_for_spark` keeps it from.
+    "spark.executor.defaultJavaOptions": NO_OPTIMIZER,  # a user's extraJavaOptions come after them
+    # Hadoop starts a `chmod` for each file that it makes, and with Spark's usual manager of the checkpoint's files also
+    # four `readlink`, two thirds of a small micro-batch. This manager starts no `readlink`. It would make directories
+    # that are missing; `spark_checkpoint.path_for_spark` prevents that.
     "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing"
     ".FileSystemBasedCheckpointFileManager",
     "spark.python.daemon.module": "reput.streaming.tail.worker_daemon",
 }
-# Each query gets its share of the cores: a broker that is far behind holds no other one up.
+# Each query gets its share of the cores: a broker that is far behind does not delay the others.
 SEVERAL_BROKERS_SETTINGS = {**TAIL_SETTINGS, "spark.scheduler.mode": "FAIR"}
 
 
@@ -100,13 +100,13 @@ def start_session(
 ) -> SparkSession:
     """Start Spark, by default with Delta; its own messages go to `log_file` (None: the terminal).
 
-    Of the messages, `log_max_bytes` are kept four times at most (``process_log``).
+    At most four times `log_max_bytes` of the messages are kept (``process_log``).
 
     `table` is the table that is read or written; only one on S3 makes a difference: its jars are got once.
 
-    On this machine it starts with what ``class_archive`` has, if that exists. A start that fails for a reason that
-    may pass is tried again, at most twice. ``end_session`` ends what is started here. Where ``spark-submit`` started
-    this process the session is in its JVM, and its settings count (`builder_beside`).
+    On this machine it starts with the files of ``class_archive``, if they exist. A start that fails for a reason that
+    may pass is tried again, at most twice. ``end_session`` ends a session that this function started. If
+    ``spark-submit`` started this process the session is in its JVM, and its settings count (`builder_beside`).
 
     Raises
     ------
@@ -119,8 +119,8 @@ def start_session(
     java = check_java()
     choose_cache()
     is_submitted, is_local = submit_gateway() is not None, master.partition("[")[0] == "local"
-    # The workers must run this Python, with this package, rather than the first python3 of the PATH; the machines of a
-    # cluster may have it elsewhere.
+    # The workers must run this Python, with this package, rather than the first python3 of the PATH; on the machines of
+    # a cluster it may be elsewhere.
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if is_local or not os.environ.get("PYSPARK_PYTHON"):
         os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -171,18 +171,18 @@ def start_session(
 
 
 def _merged(*each: Mapping[str, str]) -> dict[str, str]:
-    """All settings merged: a later value overrides an earlier one, but the JVM's options are joined."""
+    """Merge all settings: a later value overrides an earlier one, but the JVM's options are joined."""
     options = [settings[JAVA_OPTIONS] for settings in each if JAVA_OPTIONS in settings]
     merged = {key: value for settings in each for key, value in settings.items()}
     return merged | ({JAVA_OPTIONS: " ".join(options)} if options else {})
 
 
 def _scratch_settings(master: str) -> dict[str, str]:
-    """Settings that make Spark keep temporary files in this run's directory; a cluster's executors have their own."""
+    """Return settings for temporary files in this run's directory; a cluster's executors have their own."""
     directory = run_directory()
     settings = {
         "spark.sql.warehouse.dir": f"{directory}/spark-warehouse",
-        # Workers have their sockets there as well. UsePerfData would leave a file in /tmp when the JVM is killed.
+        # Workers also have their sockets there. UsePerfData would leave a file in /tmp when the JVM is killed.
         JAVA_OPTIONS: f"-Djava.io.tmpdir={directory} -XX:-UsePerfData",
     }
     if master.startswith("local"):
@@ -237,16 +237,16 @@ def _connected(builder: SparkSession.Builder, jvm: Jvm | None) -> SparkSession:
 
 
 def _write_no_checksum_files(session: SparkSession) -> None:
-    """Have Hadoop make no file of checksums beside each local one, for which it would start another `chmod`."""
+    """Have Hadoop make no checksum file beside each local file; it would start another `chmod` for it."""
     context: Any = session.sparkContext
     files = context._jvm.org.apache.hadoop.fs.FileSystem  # noqa: SLF001
     files.getLocal(context._jsc.hadoopConfiguration()).setWriteChecksum(False)  # noqa: SLF001
 
 
 def end_session(session: SparkSession, *, jvm_within_s: float = 0.0) -> None:
-    """End Spark, and its JVM if reput started it; one that has died is no error, nor is that of ``spark-submit``.
+    """End Spark, and its JVM if reput started it; one that has died, or that of ``spark-submit``, is left alone.
 
-    All that must last is durable already, so the JVM is killed at once unless `jvm_within_s` grants it time.
+    Everything that must last is durable already, so the JVM is killed at once unless `jvm_within_s` grants it time.
     """
     jvm = last_jvm()
     if jvm is None:
@@ -268,9 +268,9 @@ def end_session(session: SparkSession, *, jvm_within_s: float = 0.0) -> None:
 
 
 def _end_accumulators(context: Any) -> None:
-    """End the server that gets accumulators' values from the JVM; its threads are not waited for.
+    """End the server that gets accumulators' values from the JVM, without waiting for its threads.
 
-    They look once a second whether they are to end, and a context that is stopped waits for them.
+    They check once a second whether to end, and a context that is stopped waits for them.
     """
     server, context._accumulatorServer = context._accumulatorServer, None  # noqa: SLF001
     if server is not None:
@@ -289,7 +289,7 @@ def _forget_gateway() -> None:
 def _close(gateway: Any) -> None:
     """Close py4j's side of a JVM that has ended: its sockets, and its threads, which would wait for ever."""
     if gateway is not None:
-        gateway.shutdown()  # it passes over what a JVM that has ended does not answer
+        gateway.shutdown()  # it ignores that a JVM that has ended does not answer
         gateway._gateway_client.close()  # noqa: SLF001
 
 
@@ -300,7 +300,7 @@ def resolved_jars(session: SparkSession) -> list[Path]:
 
 
 def _kept(log_file: Path | None) -> Path | None:
-    """Where Spark's own messages are; a file in this run's directory is copied to the cache, where it lasts."""
+    """Return where Spark's own messages are; a file in this run's directory is copied to the cache, where it lasts."""
     if log_file is not None and run_directory() in log_file.parents:
         kept = user_cache() / log_file.name
         try:
@@ -318,11 +318,11 @@ def temporary_log_file() -> Path:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What Spark needs for a table on S3: Hadoop's jars for it, which Ivy gets once, and Hadoop's settings.
+# Spark for a table on S3: Hadoop's jars for it, which Ivy gets once, and Hadoop's settings.
 
 # The version of AWS' library that Hadoop of this version was built with.
 _HADOOP, _SDK = "3.5.0", "2.35.4"
-#: Of AWS' library only the parts that Hadoop loads: all of it would be 600 MB.
+#: Only the parts of AWS' library that Hadoop loads: all of it would be 600 MB.
 PACKAGES = (
     f"org.apache.hadoop:hadoop-aws:{_HADOOP}",
     f"software.amazon.awssdk:s3:{_SDK}",
@@ -330,7 +330,7 @@ PACKAGES = (
     f"software.amazon.awssdk:sts:{_SDK}",
     "software.amazon.s3.analyticsaccelerator:analyticsaccelerator-s3:1.3.1",
 )
-# The rest is Spark's, or for what Delta does not do.
+# Spark has the rest, or Delta does not use it.
 _EXCLUDED = (
     *("software.amazon.awssdk:bundle", "software.amazon.awssdk:netty-nio-client", "software.amazon.awssdk.crt:*"),
     *("io.netty:*", "org.wildfly.openssl:*", "org.apache.httpcomponents:*", "org.slf4j:*", "commons-codec:*"),
@@ -340,7 +340,7 @@ _CLIENT = re.compile(r"hadoop-client-api-(.+)\.jar")
 
 
 def place_of(table: TableLocation | None) -> S3Place | None:
-    """Where S3 is for a table there; None for another one.
+    """Return the place of a table on S3; None for another table.
 
     Raises
     ------
@@ -359,21 +359,21 @@ def place_of(table: TableLocation | None) -> S3Place | None:
 
 
 def s3_settings(place: S3Place, scratch: Path, *, with_packages: bool) -> Mapping[str, str]:
-    """Spark's settings for tables there; `with_packages` has it get the jars."""
+    """Return Spark's settings for tables there; `with_packages` has it get the jars."""
     hadoop = {f"spark.hadoop.{name}": value for name, value in place.hadoop_settings(scratch / "s3a").items()}
     return {**hadoop, "spark.jars.excludes": ",".join(_EXCLUDED)} if with_packages else hadoop
 
 
 class Sessions:
-    """A session, and another one once the JVM of the last one has died.
+    """A session, replaced by another one once its JVM has died.
 
     Any thread may use it.
     """
 
     def __init__(self, start: Callable[[], SparkSession]) -> None:
-        """`start` starts a session (``start_session``); the last one is ended by `end`."""
+        """`start` starts a session (``start_session``); `end` ends the last one."""
         self._start = start
-        #: Whether a session that has died is replaced.
+        #: Whether to replace a session that has died.
         self.can_start = True
         self._session: SparkSession | None = None
         self._is_stopped = False
@@ -381,7 +381,7 @@ class Sessions:
 
     @classmethod
     def of(cls, session: SparkSession) -> Sessions:
-        """Sessions with only this one, which belongs to the caller: once it has died, there is no other."""
+        """Return Sessions with only this one, which belongs to the caller; it is not replaced after it has died."""
 
         def refuse() -> SparkSession:
             raise jvm_death()
@@ -391,7 +391,7 @@ class Sessions:
         return sessions
 
     def current(self) -> SparkSession:
-        """The session; the first one, and one after a death, is started now.
+        """Return the session; the first one, and one after a death, is started now.
 
         Raises
         ------
@@ -401,7 +401,7 @@ class Sessions:
         with self._lock:
             if self.has_died():
                 self._end()
-                # Workers end with their JVM, but not at once: none may be at work beside those of the next.
+                # Workers end with their JVM, but not at once: none may work beside those of the next session.
                 clear_run_directory()
             if self._session is None:
                 self._session = self._start()
@@ -412,13 +412,13 @@ class Sessions:
         return self._session is not None and (self._is_stopped or has_jvm_died())
 
     def is_lost(self, session: SparkSession) -> bool:
-        """Whether `session`, which `current` once returned, is of no use any more."""
+        """Whether `session`, which `current` once returned, can no longer be used."""
         return session is not self._session or self.has_died()
 
     def look(self) -> None:
-        """After a failure, see whether Spark's context was stopped from outside, as a cluster does."""
+        """After a failure, find out whether Spark's context was stopped from outside, as a cluster does."""
         if not self._lock.acquire(blocking=False):
-            return  # another one is just being started
+            return  # another session is being started
         try:
             with suppress(Exception):
                 session: Any = self._session
@@ -481,9 +481,9 @@ def _needed(found: str, java: str | None) -> EnvironmentSetupError:
 
 _EXTENSIONS, _PACKAGES = "spark.sql.extensions", "spark.jars.packages"
 _S3 = "org.apache.hadoop.fs.s3a.S3AFileSystem"
-# What rows and commits depend on; any other setting of spark-submit beats reput's own.
+# Rows and commits depend on these; any other setting of spark-submit beats reput's own.
 _NEEDED = {"spark.app.name", "spark.master", "spark.sql.session.timeZone", "spark.sql.catalog.spark_catalog"}
-# A JVM that runs is past these.
+# These have no effect on a JVM that already runs.
 _OF_A_START = {
     *("spark.driver.memory", "spark.driver.extraJavaOptions", "spark.driver.extraClassPath"),
     *(_PACKAGES, "spark.jars.excludes"),
@@ -491,7 +491,7 @@ _OF_A_START = {
 
 
 def submitted_master() -> str | None:
-    """The master that ``spark-submit`` was given; None if it did not start this process."""
+    """Return the master that ``spark-submit`` was given; None if it did not start this process."""
     if submit_gateway() is None:
         return None
     connect()
@@ -508,7 +508,7 @@ def connect() -> None:
 
 
 def builder_beside(own: SparkSession.Builder) -> SparkSession.Builder:
-    """A builder for a session in this JVM: what ``spark-submit`` was given counts, where it can, before `own` settings.
+    """Return a builder for a session in this JVM; where possible, settings of ``spark-submit`` beat `own` ones.
 
     Raises
     ------
@@ -531,7 +531,7 @@ def _beside(own: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
     if _EXTENSIONS in own and _EXTENSIONS in given:
         names = [*given[_EXTENSIONS].split(","), *own[_EXTENSIONS].split(",")]
         settings[_EXTENSIONS] = ",".join(dict.fromkeys(name.strip() for name in names))
-    # As in a JVM of reput's own: Python processes load no code from the directory that they run in, and do not warn.
+    # As in a JVM that reput starts: Python processes load no code from their working directory, and do not warn.
     return {"spark.executorEnv.PYTHONSAFEPATH": "1", **_warnings_as_here(given), **settings}
 
 

@@ -22,7 +22,7 @@ from reput.source.rows.message_rows import message_batch
 
 
 def small_record(physical_offset: int = 0) -> bytes:
-    """A message of topic `T`, with a key and a unique key and without a body."""
+    """Return a message of topic `T`, with a key and a unique key and without a body."""
     topic, properties = b"T", b"KEYS\x01k\x02UNIQ_KEY\x01u"
     size = FIXED_LENGTH + len(topic) + len(properties)
     record = struct.pack(">iiiiiqqiq8xq8xiqi", size, MESSAGE_MAGIC_CODE, 0, 0, 0, 0, physical_offset, 0, 0, 0, 0, 0, 0)
@@ -31,7 +31,7 @@ def small_record(physical_offset: int = 0) -> bytes:
 
 
 def write_small_log(commit_log: Path, mapped_file_size: int, records: int = 1) -> None:
-    """Make a directory with a log of one segment, of as many small records as fit and at most `records`."""
+    """Make a directory with a log of one segment, of as many small records as fit but at most `records`."""
     size = len(small_record())
     count = min(records, mapped_file_size // size)
     data = b"".join(small_record(number * size) for number in range(count))

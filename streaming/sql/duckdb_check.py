@@ -1,7 +1,7 @@
-"""Check that a statement only reads the table `messages`, on DuckDB's own parse of it, before anything is run.
+"""Check, before anything is run, that a statement only reads the table `messages`, on DuckDB's own parse of it.
 
-DuckDB gives its parse of a query as JSON, and of nothing but a query. The whole of it is walked, and each node, name
-and function in it must be one that is allowed below.
+DuckDB gives its parse as JSON, and only of queries. The check visits all of it, and each node, name and function in it
+must be one that is allowed below.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from reput.source.errors import OptionError
 from reput.source.printable import printable
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What `reput sql` allows in a statement for DuckDB: everything here only reads the table, or computes.
+# The parts that `reput sql` allows in a statement for DuckDB: each only reads the table, or computes.
 #
 # Anything that is not named here is refused, so that nodes and functions of a later DuckDB are refused until a
 # developer has reviewed them. `FUNCTIONS_REFUSED` has no effect: it records decisions, for the test that compares both
@@ -28,8 +28,8 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Parts of a parsed query, as DuckDB's `json_serialize_sql` names them in ``type``: queries, what they read from, and
-# how their rows are ordered and cut.
+# Parts of a parsed query, as DuckDB's `json_serialize_sql` names them in ``type``: queries, their sources, and
+# the order and number of their rows.
 NODES: Final = _names(
     """
     SELECT_NODE SET_OPERATION_NODE RECURSIVE_CTE_NODE CTE_NODE
@@ -38,14 +38,14 @@ NODES: Final = _names(
     ORDER_DEFAULT ASCENDING DESCENDING
     """
 )
-# Expressions, as it names them in ``class``. Values of parameters are in none: there are no parameters.
+# Expressions, as it names them in ``class``. Parameters are not among them.
 EXPRESSIONS: Final = _names(
     """
     BETWEEN CASE CAST COLLATE COLUMN_REF COMPARISON CONJUNCTION CONSTANT FUNCTION LAMBDA LAMBDA_REF OPERATOR
     POSITIONAL_REFERENCE STAR SUBQUERY TYPE WINDOW
     """
 )
-# What ends the name of a description of a data type.
+# The end of the name of a description of a data type.
 TYPE_INFO: Final = "_TYPE_INFO"
 # Statements about the table or a query: DESCRIBE and SUMMARIZE.
 DESCRIPTIONS: Final = _names("DESCRIBE SUMMARY")
@@ -137,7 +137,7 @@ FUNCTIONS: Final[dict[str, frozenset[str]]] = {
         "functions of Spark's, see `MACROS`": "explode timestamp_millis unix_millis",
     }.items()
 }
-# Functions of Spark's that DuckDB has by another name, so that a statement with them means the same to both.
+# Functions of Spark's that DuckDB has by another name, so that a statement with them means the same in both.
 MACROS: Final = {
     "explode(list)": "unnest(list)",
     "timestamp_millis(milliseconds)": "CAST(epoch_ms(milliseconds) AS TIMESTAMP WITH TIME ZONE)",
@@ -148,8 +148,8 @@ MACROS: Final = {
 # Functions used as tables: each makes rows from its arguments.
 TABLE_FUNCTIONS: Final = _names("generate_series json_each json_tree range repeat unnest")
 
-# Refused functions by reason; those whose names begin like `REFUSED_BEGINNINGS` are refused as well, with everything
-# else that is not allowed.
+# Refused functions by reason. Functions whose names begin like `REFUSED_BEGINNINGS` are also refused, like everything
+# that is not allowed.
 FUNCTIONS_REFUSED: Final[dict[str, frozenset[str]]] = {
     reason: _names(names)
     for reason, names in {
@@ -194,10 +194,10 @@ ALLOWED_FUNCTIONS: Final = frozenset[str]().union(*FUNCTIONS.values())
 #: The table's name in a statement.
 VIEW = "messages"
 _EXPLAIN = re.compile(r"\s*EXPLAIN\s+(ANALYZE\s+)?", re.IGNORECASE)
-# Where DuckDB's own functions and operators are, as some of its releases spell it out.
+# The schemas of DuckDB's own functions and operators, which some of its releases spell out.
 _OWN_SCHEMAS = frozenset({"", "main", "system"})
 _LIST_HAS = frozenset({"list_contains", "array_contains", "list_has", "array_has"})
-# `first_key` is one of the keys as well.
+# `first_key` is also one of the keys.
 _KEY_TEXTS = frozenset({*KEY_COLUMNS, "first_key"} - {"keys"})
 
 Scope = frozenset[str]  # names of the statement's own queries (WITH) and of relations beside the table, in lower case
@@ -213,7 +213,7 @@ class Query:
     text
         The statement.
     keys
-        Each row that it needs has one of these among its keys; None if nothing is known of them.
+        Each row that it needs has one of these among its keys; None if nothing is known about them.
     """
 
     text: str
@@ -221,21 +221,21 @@ class Query:
 
 
 def check_query(connection: Any, statement: str, relations: Iterable[str] = ()) -> Query:
-    """What `statement` is, which only reads `messages`; DuckDB's `connection` parses it.
+    """Return the query `statement` if it only reads `messages`; DuckDB's `connection` parses it.
 
-    `relations` are the names, in lower case, of what else it may read.
+    `relations` are the names, in lower case, of other relations that it may read.
 
     Raises
     ------
     OptionError
-        It contains something that is not known to only read, is no single statement, or DuckDB's parser does not
-        understand it.
+        It contains something that is not known to only read, it has several statements or none, or DuckDB's parser does
+        not understand it.
     """
     if "\0" in statement:
         raise OptionError("the statement has a byte 0")
     explain = _EXPLAIN.match(statement)
     query = statement[explain.end() :] if explain else statement
-    # This only parses. `extract_statements` would do what a PRAGMA is for, and open the files of an IMPORT.
+    # This only parses. `extract_statements` would execute a PRAGMA, and open the files of an IMPORT.
     parsed = json.loads(connection.execute("SELECT json_serialize_sql(?)", [query]).fetchall()[0][0])
     if parsed["error"] and parsed["error_type"] == "parser":
         position = None if "position" not in parsed else len(statement) - len(query) + int(parsed["position"])
@@ -250,7 +250,7 @@ def check_query(connection: Any, statement: str, relations: Iterable[str] = ()) 
 
 
 def _where(statement: str, position: int | None) -> str:
-    """A position in the statement, in words; DuckDB counts its bytes."""
+    """Return a position in the statement, in words; DuckDB counts its bytes."""
     if position is None:
         return ""
     *lines, last = statement.encode()[:position].decode(errors="ignore").split("\n")
@@ -312,7 +312,7 @@ class _Walk:
             _check_table_name([part.strip('"') for part in _path(node, "table_name")], frozenset())
 
     def _below(self, node: Node, scope: Scope) -> Iterator[tuple[Any, Scope, frozenset[str]]]:
-        """What must be checked inside a node: each query of WITH sees those before it, and itself if it recurs."""
+        """Yield what must be checked inside a node: a query of WITH sees those before it, and itself if it recurs."""
         queries = (node.get("cte_map") or {}).get("map", ())
         for each in queries:
             yield each["value"], scope, ALLOWED_FUNCTIONS
@@ -329,7 +329,7 @@ class _Walk:
                 yield value, scope, ALLOWED_FUNCTIONS
 
     def _with_asked(self, select: Node, scope: Scope) -> Node:
-        """The query with its table marked, if all rows that it takes from the table have one of some keys."""
+        """Return the query with its table marked, if all rows that it takes from the table have one of some keys."""
         table = select["from_table"]
         if table.get("type") != "BASE_TABLE" or VIEW in scope or table.get("column_name_alias"):
             return select
@@ -342,7 +342,7 @@ class _Walk:
         return select
 
 
-# Marks a table of which only rows with certain keys are needed; no name of DuckDB's.
+# Marks a table of which only rows with certain keys are needed; not a name in DuckDB.
 _ASKED = "reput asked"
 
 
@@ -360,14 +360,14 @@ def _check_table_name(path: list[str], scope: Scope) -> None:
 
 
 def _path(node: Node, name: str) -> list[str]:
-    """A name and what it is qualified by, as any release of DuckDB tells it."""
+    """Return a name and its qualifiers, in the form of any release of DuckDB."""
     qualified = (node.get("qualified_name") or {}).get("path")
     before = [node.get(part) for part in ("catalog_name", "schema_name") if node.get(part)]
     return [str(part) for part in qualified or (*before, node[name])]
 
 
 def _conditions(where: Node | None) -> Iterator[Node]:
-    """The conditions all of which a row must meet."""
+    """Yield the conditions all of which a row must meet."""
     if where is None:
         return
     if where.get("type") == "CONJUNCTION_AND":
@@ -378,7 +378,7 @@ def _conditions(where: Node | None) -> Iterator[Node]:
 
 
 def _keys_of(condition: Node, table: str) -> frozenset[str] | None:
-    """The keys of which a row must have one to meet the condition; None if it asks for none."""
+    """Return the keys of which a row must have one to meet the condition; None if it asks for none."""
     kind, function = condition.get("type"), condition.get("function_name")
     if kind == "CONJUNCTION_OR":
         each = [_keys_of(part, table) for part in _arguments(condition)]
@@ -405,13 +405,13 @@ def _is_column(node: Node, names: frozenset[str], table: str) -> bool:
 
 
 def _arguments(node: Node) -> list[Node]:
-    """The arguments of a function or an operator, as any release of DuckDB tells them."""
+    """Return the arguments of a function or an operator, in the form of any release of DuckDB."""
     arguments = node.get("arguments")
     return list(node.get("children") or ()) if arguments is None else [each["expression"] for each in arguments]
 
 
 def _text(node: Node) -> str | None:
-    """The text that an expression is; None if it is anything else."""
+    """Return the text of an expression that is a text; None for any other expression."""
     if node.get("class") != "CONSTANT":
         return None
     literal, value = node.get("literal") or {}, node.get("value") or {}
@@ -422,7 +422,7 @@ def _text(node: Node) -> str | None:
 
 
 def _folded(name: str) -> str:
-    """The name in lower case; one beyond ASCII stays as it is, since languages fold it in different ways."""
+    """Return the name in lower case; one beyond ASCII stays as it is, since languages fold it in different ways."""
     return name.lower() if name.isascii() else name
 
 

@@ -1,7 +1,7 @@
 """`reput sql` by DuckDB, which runs in this process and needs no Java.
 
-The table's log says which files are its rows, and only these are opened: DuckDB gets a view of them that is called
-`messages`, may open these very files and no other, and can neither load anything nor change a setting.
+The table's log says which files have its rows, and only these are opened: DuckDB gets a view of them that is called
+`messages`. It may open these very files and no others, and it can neither load anything nor change a setting.
 """
 
 from __future__ import annotations
@@ -39,13 +39,14 @@ _Result = TypeVar("_Result")
 
 
 class Background:
-    """A thread that runs what it is given, for a ``with`` block.
+    """A thread that runs calls, for a ``with`` block.
 
-    Python handles a signal only between two steps of its main thread. While that waits here, it is between them.
+    Python handles a signal only between two steps of its main thread. While the main thread waits here, it is between
+    them.
     """
 
     def __init__(self, interrupt: Callable[[], object]) -> None:
-        """`interrupt` has the running call fail soon; it is called if the wait for it is interrupted."""
+        """`interrupt` has the running call fail soon; it is called if the wait for the call is interrupted."""
         self._interrupt = interrupt
         self._calls: SimpleQueue[Callable[[], Any] | None] = SimpleQueue()
         self._ends: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
@@ -87,15 +88,15 @@ class Background:
 # DuckDB's name of the kind of an error, and where in the statement it was.
 _KIND: Final = re.compile(r"^([A-Z][A-Za-z ]*) Error: ")
 _POSITION: Final = re.compile(r"^LINE (\d+): ", re.MULTILINE)
-# Kinds for which the table is to blame, as it is for others that name one of its files, and for want of memory.
+# Kinds whose cause is the table. It is also the cause of errors that name one of its files.
 _TABLE_KINDS: Final = frozenset({"IO", "HTTP"})
 _MEMORY_KIND: Final = "Out of Memory"
 _FILE: Final = re.compile(r"[^\"' ]+?\.parquet\b")
-# What DuckDB may not do is to look for a file of the table elsewhere, which it does if it is not there.
+# DuckDB may not look for a missing file of the table elsewhere, so it reports a refusal.
 _NOT_THERE: Final = "Permission"
 # Advice on settings that `reput sql` does not have.
 _NOISE: Final = re.compile(r"\s*(Database is launched in in-memory|Possible solutions|Use SET ).*", re.DOTALL)
-# What functions of a name there are; some names have forty.
+# DuckDB's list of the functions of a name; some names have forty.
 _FUNCTIONS: Final = re.compile(
     r"\.?( You might need to add explicit type casts\.)?\s*Candidate functions:\s*(.*)", re.DOTALL
 )

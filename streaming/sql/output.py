@@ -1,7 +1,7 @@
-"""What a query takes and gives, whichever engine runs it; and its rows in one of five forms.
+"""The input and the result of a query, for either engine; and its rows in one of five forms.
 
-They are a drawn table, CSV, one JSON object per line, Markdown, or Parquet. Rows hold what producers wrote. Tables are
-always harmless to a terminal. JSON escapes unsafe characters, which keeps the value. CSV is exact, except on a
+The forms are a drawn table, CSV, one JSON object per line, Markdown, or Parquet. Rows hold texts of producers. Tables
+are always harmless to a terminal. JSON escapes unsafe characters, which keeps the value. CSV is exact, except on a
 terminal, where it is as harmless as the table. Parquet is exact.
 """
 
@@ -37,27 +37,27 @@ from reput.streaming.process.text_table import are_numbers, is_counted, with_sep
 if TYPE_CHECKING:
     from rich.console import Console
 
-#: What a statement may read beside the table, by name in lower case: a few rows, in memory.
+#: Relations that a statement may read beside the table, by name in lower case: a few rows, in memory.
 Relations: TypeAlias = Mapping[str, pa.Table]
 NO_RELATIONS: Final[Relations] = MappingProxyType({})
 
 
 class Result(ABC):
-    """The rows of a query, which may be asked for once."""
+    """The rows of a query, which can be read only once."""
 
     names: list[str]
 
     @abstractmethod
     def rows(self) -> Iterator[Sequence[Any]]:
-        """The rows, one by one: NULL is None, times are UTC's, maps and structs are dicts."""
+        """The rows, one by one: NULL as None, times in UTC, maps and structs as dicts."""
 
     @abstractmethod
     def batches(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        """The rows as Arrow has them, with the types that a Parquet file gets."""
+        """The rows in Arrow batches, with the types that a Parquet file gets."""
 
 
 class AnsweredResult(Result):
-    """The rows of `result`; if there is none, `if_empty` is called before anything is written, and may raise."""
+    """The rows of `result`; without any, `if_empty` is called before anything is written, and may raise."""
 
     def __init__(self, result: Result, if_empty: Callable[[], object]) -> None:
         self.names, self._result, self._if_empty = result.names, result, if_empty
@@ -71,7 +71,7 @@ class AnsweredResult(Result):
         return chain(first, rows)
 
     def batches(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        """The rows as Arrow has them."""
+        """The rows in Arrow batches."""
         schema, batches = self._result.batches()
         first = next((batch for batch in batches if batch.num_rows), None)
         if first is None:
@@ -80,7 +80,7 @@ class AnsweredResult(Result):
 
 
 class ListedResult(Result):
-    """Rows that are there."""
+    """Rows in a list."""
 
     def __init__(self, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         self.names, self._rows = list(names), rows
@@ -98,13 +98,13 @@ class ListedResult(Result):
 
 FORMATS = ("table", "csv", "json", "markdown", "parquet")
 
-# So many rows are drawn as one table, whose columns are as wide as their widest cell.
+# At most this many rows are drawn as one table, whose columns are as wide as their widest cell.
 _ROWS_A_TABLE: Final = 10_000
 _NULL: Final = "NULL"
 _FORMULA: Final = re.compile(r"[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
 _NUMBER: Final = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 _QUOTED: Final = re.compile(r'[",\r\n]|^\s|\s$|^$')
-# What Markdown would take for markup.
+# Characters that Markdown would take for markup.
 _MARKUP: Final = re.compile(r"[\\`*_\[\]<>|&~#!]")
 
 
@@ -113,8 +113,8 @@ def write_result(
 ) -> int:
     """Write all rows to `out` in one of `FORMATS`, and return how many.
 
-    They are written as they come; of a table, some thousand at a time, and to `console` where it is given. `csv_safe`
-    puts a ``'`` before a CSV text that a spreadsheet would take for a formula. Parquet goes to the bytes below `out`.
+    Rows are written as they come; in a table, some thousand at a time, and to `console` if it is given. `csv_safe` puts
+    a ``'`` before a CSV text that a spreadsheet would take for a formula. Parquet goes to the bytes below `out`.
 
     Raises
     ------
@@ -156,7 +156,7 @@ def _write_parquet(result: Result, out: TextIO) -> int:
 
 
 def _json_value(value: Any) -> Any:
-    """`value` as JSON. Bytes become base64; values of types that JSON lacks become text, as in a table."""
+    """Return `value` as JSON. Bytes become base64; values of types that JSON lacks become text, as in a table."""
     if isinstance(value, dict):
         return {key if isinstance(key, str) else _text(key): _json_value(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
@@ -169,7 +169,7 @@ def _json_value(value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-    """A value other than NULL as text, on one line unless it is itself a text of several lines."""
+    """Return a value other than NULL as text, on one line unless it is itself a text of several lines."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -209,7 +209,7 @@ def _json_line(names: list[str], row: Sequence[Any]) -> str:
 
 
 def _csv_line(row: Iterable[Any], *, safe: bool, on_terminal: bool) -> str:
-    """A row as a line of CSV: NULL is nothing between two commas, an empty text is two quotes."""
+    """Return a row as a line of CSV: NULL is nothing between two commas, an empty text is two quotes."""
     return ",".join("" if value is None else _csv_field(value, safe, on_terminal) for value in row) + "\n"
 
 
@@ -289,18 +289,17 @@ def _write_vertically(headers: list[str], cells: list[list[str]], console: Conso
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Where the rows of a query go: a file of its own, or standard output.
+# The destination of a query's rows: a file of its own, or standard output.
 
 
 @contextmanager
 def output_file(path: Path, table: TableLocation, *, option: str = "--output") -> Iterator[TextIO]:
-    """A new text file that takes the place of `path` once all is written; it is never half a file.
+    """Open a new text file that takes the place of `path` once it is complete; it is never half a file.
 
     Raises
     ------
     OptionError
-        `path`, the value of `option`, is in a Delta table or among the files of a store, or is something that no file
-        can replace.
+        `path`, the value of `option`, is in a Delta table or among the files of a store, or a file cannot replace it.
     OutputError
         It cannot be written.
     """
@@ -316,7 +315,7 @@ def output_file(path: Path, table: TableLocation, *, option: str = "--output") -
 
 
 def check_output_file(path: Path, table: TableLocation, *, option: str) -> None:
-    """Raise OptionError where `output_file` does, before anything is computed."""
+    """Raise OptionError under the conditions of `output_file`, before anything is computed."""
     whole = path.resolve()
     if isinstance(table, Path) and whole.is_relative_to(table.resolve()):
         raise OptionError(f"{option} {path} is in the table that is read")
@@ -331,15 +330,15 @@ def check_output_file(path: Path, table: TableLocation, *, option: str) -> None:
 def _names_in(directory: Path) -> list[str]:
     try:
         return os.listdir(directory)  # noqa: PTH208  names alone are wanted
-    except OSError:  # told where the file is to be written
+    except OSError:  # reported when the file is written
         return []
 
 
 @contextmanager
 def standard_output() -> Iterator[TextIO]:
-    """Standard output, in UTF-8 unless it is a terminal, which gets what it can show; raises OutputError.
+    """Open standard output, in UTF-8 unless it is a terminal, which gets what it can show; raises OutputError.
 
-    A reader that has enough, as ``head`` does, raises BrokenPipeError.
+    A reader that has enough, such as ``head``, raises BrokenPipeError.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         if sys.stdout.isatty():

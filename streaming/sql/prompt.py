@@ -93,7 +93,7 @@ Column = tuple[str, str, str]
 def prompt(ask: Ask, write: Callable[[Result, Any], object], columns: Callable[[], list[Column]]) -> None:
     """Read statements from the terminal until its end; `write` shows what `ask` answers.
 
-    The error of a statement is printed, and the next one may follow; so it is where Ctrl-C gives one up.
+    The error of a statement is printed, and the next statement may follow. Ctrl-C gives a statement up in the same way.
     """
     session: PromptSession[str] = PromptSession(
         history=_history(),
@@ -141,7 +141,7 @@ def _answer(ask: Ask, write: Callable[[Result, Any], object], text: str) -> None
 
 
 def _tell(action: Callable[[], object]) -> None:
-    """Run `action`; what it fails with is one line, and Ctrl-C ends it."""
+    """Run `action`; print its error in one line, and let Ctrl-C end it."""
     try:
         with keyboard_interrupts():
             action()
@@ -159,7 +159,7 @@ class _Completer(Completer):
         self._ask, self._columns = ask, columns
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:  # noqa: ARG002
-        """What may stand at the cursor."""
+        """Yield completions for the cursor."""
         before = document.text_before_cursor
         if before.count("'") % 2 and (text := _TEXT_BEGUN.search(before)) is not None:
             yield from self._beginning(text.group(1), self._topics, ending="'")
@@ -186,7 +186,7 @@ class _Completer(Completer):
 
 
 def _keys() -> KeyBindings:
-    """The Enter key ends a statement that has its semicolon, and begins a line of any other."""
+    """Have the Enter key end a statement that has its semicolon, and begin a line of any other."""
     keys = KeyBindings()
 
     @keys.add("enter")
@@ -201,7 +201,7 @@ def _keys() -> KeyBindings:
 
 
 def _history() -> History:
-    """What was typed before; only in memory, where the user's directory takes no file."""
+    """Return the earlier statements; only in memory, if the user's directory takes no file."""
     state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "reput"
     try:
         state.mkdir(parents=True, exist_ok=True)

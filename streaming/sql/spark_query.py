@@ -1,8 +1,8 @@
 """`reput sql --engine spark`: one query over the message table, by Spark, which only reads the table `messages`.
 
-Spark runs a command while it makes its DataFrame, and a write may occur anywhere in a statement. So the whole parsed
-plan is walked before anything is run, with every field of every node, and each must be of a kind that is allowed below.
-Afterwards that very plan is run, not the text again.
+Spark runs a command while it makes its DataFrame, and a write may occur anywhere in a statement. So, before anything is
+run, the check visits the whole parsed plan with every field of every node, and each must be of a kind that is allowed
+below. Afterwards that very plan is run; the text is not parsed again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from reput.streaming.spark.session import end_session, start_session, temporary_
 from reput.streaming.sql.output import NO_RELATIONS, Relations, Result
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What `reput sql --engine spark` allows in a statement: everything here only reads the table, or computes.
+# The parts that `reput sql --engine spark` allows in a statement: each only reads the table, or computes.
 #
 # Anything that is not named here is refused, so that new statements and functions of a later Spark are refused until
 # a developer has reviewed them. `FUNCTIONS_REFUSED` has no effect: it records decisions, for the test that compares
@@ -124,7 +124,7 @@ PARTS: Final = (
     | _classes("org.apache.spark.sql.execution", "CodegenMode$ CostMode$ ExtendedMode$ FormattedMode$ SimpleMode$")
 )
 
-# Values that hold no nodes. Spark's data types, texts and numbers are such values as well.
+# Values that hold no nodes. Spark's data types, texts and numbers are also such values.
 VALUES: Final = (
     _classes("java.util", "UUID")
     | _classes("scala", "Enumeration$Val")
@@ -238,7 +238,7 @@ TABLE_FUNCTIONS: Final = _names(
     """
 )
 
-# Refused functions by reason. Everything else that is not allowed is refused as well.
+# Refused functions by reason. Everything that is not allowed is refused.
 FUNCTIONS_REFUSED: Final[dict[str, frozenset[str]]] = {
     reason: _names(names)
     for reason, names in {
@@ -266,9 +266,9 @@ Scope = frozenset[str]  # names of the statement's own queries (WITH) and of rel
 
 
 def parse_query(spark: SparkSession, statement: str, relations: Iterable[str] = ()) -> JavaObject:
-    """Spark's parsed plan of `statement`, which only reads `messages`.
+    """Return Spark's parsed plan of `statement` if it only reads `messages`.
 
-    `relations` are the names, in lower case, of what else it may read.
+    `relations` are the names, in lower case, of other relations that it may read.
 
     Raises
     ------
@@ -315,7 +315,7 @@ def check_plan(plan: JavaObject, relations: Scope = frozenset()) -> None:
 
 
 def _below(value: JavaObject, scope: Scope, nodes: frozenset[str]) -> list[tuple[Any, Scope]]:
-    """What must be checked inside `value`; raise OptionError if `value` itself is not allowed."""
+    """Return what must be checked inside `value`; raise OptionError if `value` itself is not allowed."""
     name = _class_name(value)
     if name in nodes:
         kind = name.rpartition(".")[2]
@@ -341,7 +341,7 @@ def _elements(product: JavaObject, scope: Scope) -> list[tuple[Any, Scope]]:
 
 
 def _fields(node: JavaObject, scope: Scope) -> list[tuple[Any, Scope]]:
-    """A node's fields, with those of its second parameter list."""
+    """Return a node's fields, with those of its second parameter list."""
     return [*_elements(node, scope), *_items(node.otherCopyArgs(), scope)]
 
 
@@ -353,7 +353,10 @@ def _items(collection: JavaObject, scope: Scope) -> list[tuple[Any, Scope]]:
 
 
 def _queries_of_with(node: JavaObject, scope: Scope) -> list[tuple[Any, Scope]]:
-    """A query of WITH sees those before it, and itself if they are recursive; what follows WITH sees all."""
+    """Return the queries of WITH, each with the names that it sees: those before it, and itself if they are recursive.
+
+    The rest of the statement sees all of them.
+    """
     found: list[tuple[Any, Scope]] = []
     for query, _ in _items(node.cteRelations(), scope):
         name, plan, *more = (value for value, _ in _elements(query, scope))
@@ -393,7 +396,7 @@ def _check_function(parts: list[str], names: frozenset[str]) -> None:
 
 
 def _folded(name: str) -> str:
-    """The name in lower case; one beyond ASCII stays as it is, since languages fold it in different ways."""
+    """Return the name in lower case; one beyond ASCII stays as it is, since languages fold it in different ways."""
     return name.lower() if name.isascii() else name
 
 
@@ -425,7 +428,7 @@ _NOISE: Final = re.compile(
 _CONDITION: Final = re.compile(r"^\[([A-Z_0-9.]+)\] ")
 _POSITION: Final = re.compile(r"line (\d+),? pos(ition)? (\d+)")
 _FILE: Final = re.compile(r"(?:file:/*)?(/[^\s,]+\.(?:parquet|json|checkpoint|crc|bin))\b")
-# Conditions for which the table is to blame, not the statement.
+# Conditions whose cause is the table, not the statement.
 _TABLE_CONDITIONS: Final = ("FAILED_READ_FILE", "DELTA_", "CANNOT_READ_", "PATH_NOT_FOUND", "INVALID_LOG_VERSION")
 _TOO_DEEP: Final = "the statement is nested too deeply"
 _OUT_OF_MEMORY: Final = "java.lang.OutOfMemoryError"
@@ -465,7 +468,7 @@ def spark_failures_as_errors(table: TableLocation) -> Iterator[None]:
 
 
 def _java_as_error(table: TableLocation, thrown: Any) -> ReputError:
-    """The error for a chain of causes: for the first that has a condition of Spark, or else for the root cause."""
+    """Return the error for a chain of causes: for the first with a condition of Spark, or else for the root cause."""
     messages: list[str] = []
     while thrown is not None and len(messages) < 50:
         name, message = thrown.getClass().getName(), str(thrown.getMessage() or "")
@@ -490,7 +493,7 @@ def _as_error(table: TableLocation, message: str, whole: str) -> ReputError:
 
 
 def _line(message: str) -> str:
-    """The message on one line, without its condition."""
+    """Return the message on one line, without its condition."""
     text = _CONDITION.sub("", _NOISE.sub("", message).strip())
     return printable(" ".join(line.strip() for line in text.splitlines() if line.strip()))
 
@@ -501,7 +504,7 @@ def _file(message: str, whole: str) -> str:
 
 
 def _position(whole: str) -> str:
-    """The position in the statement; Spark counts from 1 after ``position`` and from 0 after ``pos``."""
+    """Return the position in the statement; Spark counts from 1 after ``position`` and from 0 after ``pos``."""
     found = _POSITION.search(whole)
     return f" (line {found.group(1)}, column {int(found.group(3)) + (not found.group(2))})" if found else ""
 
@@ -516,7 +519,7 @@ _AS_TEXT: Final = (CalendarIntervalType, DayTimeIntervalType, YearMonthIntervalT
 
 
 class SparkResult(Result):
-    """The rows of a DataFrame, of which one partition at a time is held in memory; of Arrow's all are."""
+    """The rows of a DataFrame, of which one partition at a time is in memory; Arrow batches are in memory together."""
 
     def __init__(self, rows: DataFrame) -> None:
         self.names = rows.columns
@@ -525,14 +528,15 @@ class SparkResult(Result):
     def rows(self) -> Iterator[Sequence[Any]]:
         """The rows, which need not be read to their end.
 
-        If they are not, pyspark's iterator may find its socket closed when it is finalized, and Python would print it.
+        If they are not, pyspark's iterator may find its socket closed when it is finalized, and Python would print
+        that.
         """
         if not isinstance(sys.unraisablehook, _UnreadRows):
             sys.unraisablehook = _UnreadRows(sys.unraisablehook)
         return (tuple(map(_plain, row)) for row in self._rows.toLocalIterator())
 
     def batches(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        """The rows, all of them at once."""
+        """The rows, all of them together."""
         table = self._rows.toArrow().rename_columns(self.names)
         return table.schema, iter(table.to_batches())
 
@@ -562,7 +566,7 @@ def _with_texts(result: DataFrame) -> DataFrame:
 
 
 def _plain(value: Any) -> Any:
-    """A value without types of pyspark's: a struct is a dict."""
+    """Return a value without types of pyspark's: a struct becomes a dict."""
     if isinstance(value, Row):
         return {name: _plain(part) for name, part in zip(value.__fields__, value, strict=True)}
     if isinstance(value, VariantVal):
@@ -574,7 +578,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-# Besides what `parse_query` refuses: no file can be read as a table by its path.
+# In addition to the checks of `parse_query`: Spark cannot read a file as a table by its path.
 SETTINGS = {"spark.sql.runSQLOnFiles": "false"}
 
 
@@ -589,7 +593,7 @@ def spark_query(
     relations: Relations = NO_RELATIONS,
     verbose: bool = False,
 ) -> Iterator[Result]:
-    """Start Spark, and have the result of `query` meanwhile; `limit` are its first rows.
+    """Start Spark, and have the result of `query` meanwhile; `limit` is the number of its first rows.
 
     `verbose` leaves Spark's own messages on the terminal. Errors are those of `query` and of ``start_session``.
     """
@@ -627,7 +631,7 @@ def query(
     version: int | None = None,
     relations: Relations = NO_RELATIONS,
 ) -> DataFrame:
-    """The result of `statement`, in which the table is called `messages`; only the table and `relations` are read.
+    """Return the result of `statement`, which only reads the table, by the name `messages`, and `relations`.
 
     `version` is the table's version to read; None: the newest.
 
@@ -649,6 +653,6 @@ def query(
 
 
 def run_plan(spark: SparkSession, plan: JavaObject) -> DataFrame:
-    """The result of a plan of ``parse_query``: the plan that was checked is the one that runs. Errors are Spark's."""
+    """Return the result of a plan of ``parse_query``, which runs as it was checked. Errors are Spark's."""
     jvm: Any = spark._jvm  # noqa: SLF001  a plan has no Python API
     return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)  # noqa: SLF001

@@ -1,4 +1,4 @@
-"""One micro-batch, what was found in it, and how far its query is behind the log's end as the driver sees it now."""
+"""A micro-batch: its findings, and how far its query is behind the log's end as the driver sees it now."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class LogEnd:
     Attributes
     ----------
     offset
-        The end, exclusive. A last record that is still held back (``tailGuardMs``) lies behind it.
+        The end, exclusive. A last record that is still held back (``tailGuardMs``) is after it.
     at_end
-        The anomaly at the end, if what stands there is not what every growing log has.
+        The anomaly at the end, if the bytes there are not those at the end of every growing log.
     """
 
     offset: int
@@ -33,10 +33,10 @@ class LogEnd:
 
 
 class LogEndWatch:
-    """Looks for the end of the log on request, from any thread; a log that did not grow is not read again."""
+    """Finds the end of the log on request, from any thread; a log that did not grow is not read again."""
 
     def __init__(self, log: LogReader) -> None:
-        """`log` must not be used by anything else; it warns of nothing that it meets."""
+        """Take `log`, which must not be used by anything else; it does not log warnings."""
         self._log = log
         log.warns = False
         self._lock = threading.Lock()
@@ -46,9 +46,9 @@ class LogEndWatch:
         threading.Thread(target=self.look, args=(start,), name="reput-log-end", daemon=True).start()
 
     def look(self, start: int) -> LogEnd | None:
-        """The end now, searched from `start`, where a record begins; None if the log cannot be read just now.
+        """Return the end now, searched from `start`, where a record begins; None if the log cannot be read now.
 
-        The queries read the same log and report what is wrong with it.
+        The queries read the same log and report its failures.
         """
         with self._lock:
             try:
@@ -63,9 +63,9 @@ class LogEndWatch:
         return LogEnd(end, at_end)
 
     def store_timestamp_at(self, offset: int) -> int | None:
-        """The store time in milliseconds of the first record at or behind `offset`, where a record begins.
+        """Return the store time in milliseconds of the first record from `offset` on, where a record begins.
 
-        None if what stands there is no record, or cannot be read.
+        None if the bytes there are not a record, or cannot be read.
         """
         with self._lock:
             try:
@@ -85,7 +85,7 @@ class LogEndWatch:
         return None
 
 
-#: What a micro-batch spends its time on, in order. Spark plans it and notes its end; reput reads, writes and syncs.
+#: The phases of a micro-batch, in order. Spark plans it and notes its end; reput reads, writes and syncs.
 PHASES = ("plan", "read", "write", "sync", "commit")
 _UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 _TIMES = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
@@ -106,11 +106,11 @@ class BatchReport:
     seconds
         From its begin until it was durable.
     anomalies, quarantined
-        Those of its records, and the ranges that were left out, by cause.
+        The anomalies of its records, and the ranges that were left out, by cause.
     phases
         Seconds by phase, of those in `PHASES` that were measured.
     expired_bytes
-        How much of the log expired unread before it.
+        How many bytes of the log expired unread before it.
     """
 
     query: str
@@ -124,7 +124,7 @@ class BatchReport:
     expired_bytes: int = 0
 
     def followed_by(self, later: BatchReport) -> BatchReport:
-        """One report of what this one and a `later` one of the same query tell."""
+        """Join this report and a `later` one of the same query."""
         phases = {
             name: self.phases.get(name, 0.0) + later.phases.get(name, 0.0) for name in {**self.phases, **later.phases}
         }
@@ -138,21 +138,21 @@ class BatchReport:
 
 
 class LogWatch(Protocol):
-    """Sees where the log ends now (``LogEndWatch``)."""
+    """Finds the present end of the log (``LogEndWatch``)."""
 
     def look(self, start: int) -> LogEnd | None:
-        """The end now, searched from `start`, where a record begins; None if the log cannot be read just now."""
+        """Return the end now, searched from `start`, where a record begins; None if the log cannot be read now."""
 
     def store_timestamp_at(self, offset: int) -> int | None:
-        """The store time of the first record at or behind `offset`, in milliseconds; None if it is not known."""
+        """Return the store time of the first record from `offset` on, in milliseconds; None if it is not known."""
 
 
 @dataclass(frozen=True)
 class Lag:
     """How far a query is behind the log: in bytes, and in seconds since the first message that it lacks was stored.
 
-    The seconds are what RocketMQ calls a consumer group's lag latency (``ConsumerLagCalculator``). A value is None if
-    it is not known. Both are 0 for a query that has the whole log.
+    RocketMQ calls the seconds a consumer group's lag latency (``ConsumerLagCalculator``). ``None`` means unknown. Both
+    values are 0 for a query that has the whole log.
     """
 
     size_bytes: int | None = None
@@ -160,7 +160,7 @@ class Lag:
 
     @classmethod
     def of(cls, log_end: LogEnd | None, end: int, watch: LogWatch, now: float | None = None) -> Lag:
-        """The lag at `now` (seconds since the epoch) of a query that ends at `end`."""
+        """Return the lag at `now` (seconds since the epoch) of a query that ends at `end`."""
         if log_end is None:
             return cls()
         if log_end.offset <= end:
@@ -176,7 +176,7 @@ class Lag:
 
 
 def findings(anomalies: AnomalyCounts, quarantined: Counter[str]) -> str:
-    """What a line about a batch or a query ends with; empty if all was in order."""
+    """Return the end of a line about a batch or a query; empty if everything was in order."""
     causes = ", ".join(f"{count} {cause}" for cause, count in sorted(quarantined.items()) if cause != EXPIRED)
     found = [f", anomalies: {anomalies}"] if anomalies else []
     found += [f", quarantined: {causes}"] if causes else []
@@ -185,7 +185,7 @@ def findings(anomalies: AnomalyCounts, quarantined: Counter[str]) -> str:
 
 
 def size_text(size_bytes: int | None) -> str:
-    """A size for people; '?' for None."""
+    """Return a size for people; '?' for None."""
     if size_bytes is None:
         return "?"
     for factor, unit in _UNITS:
@@ -195,7 +195,7 @@ def size_text(size_bytes: int | None) -> str:
 
 
 def duration_text(seconds: float | None) -> str:
-    """A duration for people, as ``12.3 s``, ``5.0 min`` or ``2.5 d``; '?' for None."""
+    """Return a duration for people, as ``12.3 s``, ``5.0 min`` or ``2.5 d``; '?' for None."""
     if seconds is None:
         return "?"
     for factor, unit in _TIMES:

@@ -1,6 +1,6 @@
-"""Metrics for Prometheus: what `RunState` knows, under names that follow the broker's and rocketmq-exporter's.
+"""Metrics for Prometheus, from `RunState`, with the names of the broker's and rocketmq-exporter's metrics.
 
-A figure that the broker has, too, keeps its name after ``rocketmq_reput_``: ``dispatch_behind_bytes`` is 5.x's
+A figure that the broker also has keeps its name after ``rocketmq_reput_``: ``dispatch_behind_bytes`` is 5.x's
 ``rocketmq_storage_dispatch_behind_bytes``, ``commitlog_maxoffset`` is the exporter's ``rocketmq_brokeruntime_...``.
 """
 
@@ -25,7 +25,7 @@ _QUERY = ("broker", "query")
 _BROKER = ("broker",)
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
-#: Counters and gauges that parts of a run keep under a name of their own, with what they count and their label.
+#: Counters and gauges that parts of a run keep under a name of their own, with their meaning and their label.
 COUNTS = {
     "expired_files": ("Files of queues and index that were removed since their records have expired.", "kind"),
     "table_merged_files": ("Files of the table that upkeep has merged into others.", "table"),
@@ -66,7 +66,7 @@ class RunCollector(Collector):
         self._runs = runs
 
     def collect(self) -> Iterable[Metric]:
-        """The families of the moment."""
+        """Yield the families with their present values."""
         families = _Families()
         for run in self._runs:
             with run.read():
@@ -80,7 +80,7 @@ class RunCollector(Collector):
 
 
 def registry_of(runs: Sequence[RunState]) -> CollectorRegistry:
-    """A registry with the metrics of `runs` and of this process."""
+    """Return a registry with the metrics of `runs` and of this process."""
     registry = CollectorRegistry()
     registry.register(RunCollector(runs))
     ProcessCollector(registry=registry)

@@ -1,4 +1,4 @@
-"""What the user sees of a run: a live table on a terminal; elsewhere lines in the log, few when little happens."""
+"""A run as the user sees it: a live table on a terminal; elsewhere lines in the log, few when little happens."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ _REFRESHED_AFTER_S = 0.5
 # By default the table gets a micro-batch every 10 s; the rate of a shorter time would jump.
 _RATE_WINDOW_S = 30.0
 _STYLES = {State.RUNNING: "bold green", State.STOPPED: "bold red", State.WAITING: "bold red"}
-# Of what a query has, and the width of the narrowest terminal that shows it.
+# The columns of a query's line, each with the width of the narrowest terminal that shows it.
 _COLUMNS = (
     *(("msg/s", 0), ("behind", 0), ("oldest", 0), ("messages", 50)),
     *(("findings", 64), ("restarts", 64), ("end offset", 100)),
 )
-# Of a broker, as those of a query; under the queries' names is the age of the oldest message that each lacks.
+# The same of a broker's line; under the queries' names is the age of the oldest message that each lacks.
 _BROKER_COLUMNS = (("state", 0), ("logic", 0), ("table", 0), ("msg/s", 45), ("messages", 56), ("restarts", 100))
 _NAME_WIDTH_MAX = 24
-# Above the brokers' lines: the state of all, the heads of columns; below them: how long the run is, and the cursor.
+# Above the brokers' lines: the state of all, the heads of columns; below them: the length of the run, and the cursor.
 _OTHER_LINES = 4
 
 
@@ -52,7 +52,7 @@ class Screen:
     """Shows the run twice a second from a thread of its own, and leaves the terminal as it was."""
 
     def __init__(self, console: Console, *states: RunState) -> None:
-        """`states` are those of the process's brokers, one at least."""
+        """Show `states`, those of the process's brokers, of which there is at least one."""
         self._console = console
         self._states = states
         self._live = self._begun()
@@ -67,12 +67,12 @@ class Screen:
         self._thread.start()
 
     def refresh(self) -> None:
-        """Show at once what has changed."""
+        """Show changes at once."""
         with self._lock:
             if self._stopped.is_set():
                 return
             size, before = self._console.size, self._size
-            if size.width < before.width or size.height != before.height:  # lines were wrapped, or moved
+            if size.width < before.width or size.height != before.height:  # the terminal wrapped or moved lines
                 self._live.stop()
                 self._console.clear()
                 self._live = self._begun()
@@ -99,7 +99,7 @@ class Screen:
 
 
 def screen_of(state: RunState, console: Console) -> Group:
-    """What a terminal shows of a run; no line is wider."""
+    """Return a run's part of the terminal; no line is wider than the terminal."""
     with state.read():
         judged, now = judge(state), state.clock()
         reason = judged.reason
@@ -114,9 +114,9 @@ def screen_of(state: RunState, console: Console) -> Group:
 
 
 def screen_of_several(states: Sequence[RunState], console: Console) -> Group:
-    """What a terminal shows of several brokers: the worst state and why, then a line each, the worst first.
+    """Return the part of several brokers: the worst state and its reason, then a line each, the worst first.
 
-    Those for which the terminal has no line are counted. No line is wider than it.
+    Brokers for which the terminal has no line are counted. No line is wider than the terminal.
     """
     judged, worst = worst_first(states), worst_of(states)
     counts = Counter(judgement.state for _, judgement in judged)
@@ -140,7 +140,7 @@ def screen_of_several(states: Sequence[RunState], console: Console) -> Group:
 
 
 def _cells(run: RunState, judged: Judgement) -> list[str | Text]:
-    """A broker's line: its state, how old the oldest message is that each query lacks, and what came."""
+    """Return a broker's line: its state, the age of the oldest message that each query lacks, and its messages."""
     with run.read():
         now, queries = run.clock(), run.queries
         rates = [query.messages_per_second(now, _RATE_WINDOW_S) for query in queries.values()]
@@ -184,17 +184,17 @@ def _table(queries: dict[str, QueryState], now: float, width: int) -> Table:
 _log = logging.getLogger("reput")
 _MB = 1_000_000
 _LOOKED_AT_EVERY_S = 1.0
-# So many lines may be told before their time because something was found; then one in the time between two lines.
+# At most this many lines may come early because of findings; after that one in the time between two lines.
 _FINDINGS_AT_ONCE = 20
 
 
 def has_screen(console: Console) -> bool:
-    """Whether runs are shown live there; their lines are not logged then."""
+    """Whether runs are shown live on `console`; their lines are not logged then."""
     return console.is_terminal and not console.is_dumb_terminal
 
 
 class _NoLog:
-    """Stands for the log before the run has one."""
+    """Takes the place of the log before the run has one."""
 
     def look(self, start: int) -> LogEnd | None:  # noqa: ARG002
         return None
@@ -218,11 +218,11 @@ class _Line:
 
 
 class ProgressReporter:
-    """Collects what the queries do in a `RunState`, and shows it.
+    """Collects the progress of the queries in a `RunState`, and shows it.
 
     On a terminal it is a live screen. Elsewhere each query gets a line in the log for its first batch, then at most one
-    every `line_every_s` seconds, and one at once for a batch in which something was found, unless that is so in batch
-    after batch. A line that says that the query is behind is followed by another as soon as it has caught up.
+    every `line_every_s` seconds, and one at once for a batch with findings, unless batch after batch has them. A line
+    about a query that is behind is followed by another as soon as it has caught up.
     """
 
     def __init__(
@@ -234,7 +234,7 @@ class ProgressReporter:
         turn: Callable[[], None] = lambda: None,
         is_alone: bool = True,
     ) -> None:
-        """`turn` is called whenever the run shows that it is alive, several times a second.
+        """Call `turn` whenever the run shows that it is alive, several times a second.
 
         If it is not `is_alone`, several brokers are shown on one screen.
         """
@@ -283,7 +283,7 @@ class ProgressReporter:
         self._watch = watch
 
     def stop(self) -> None:
-        """Look for the log's end a last time, and tell what was not told yet."""
+        """Look for the log's end a last time, and log the lines that are left."""
         self.state.look(self._watch)
         self._tell(at_once=True)
 
@@ -305,12 +305,12 @@ class ProgressReporter:
         self._tell(at_once=at_once)
 
     def on_clean(self, removed: Mapping[str, int]) -> None:
-        """Count files of queues and index that were removed, given by the directory of their kind."""
+        """Count files of queues and index that were removed, by the directory of their kind."""
         for kind, count in removed.items():
             self.state.count("expired_files", kind, count)
 
     def on_upkeep(self, done: UpkeepDone) -> None:
-        """Count what upkeep of the table did."""
+        """Count the results of the table's upkeep."""
         state = self.state
         state.count("table_merged_files", "messages", done.files_before)
         state.count("table_expired_rows", "messages", done.expired.rows)
@@ -320,7 +320,7 @@ class ProgressReporter:
             state.gauge("table_small_files", done.small_files)
 
     def on_running(self, query: str, end: int) -> None:
-        """Note that a query was opened, and that it goes on at `end`, where a record begins."""
+        """Note that a query was opened, and that it begins at `end`, where a record begins."""
         self.state.on_running(query, end)
 
     def on_waiting(self, query: str, failure: str, pause_s: float, attempt: int, code: str = ReputError.code) -> None:
@@ -331,11 +331,11 @@ class ProgressReporter:
         self.state.on_waiting(query, failure, pause_s, attempt, code)
 
     def on_resumed(self, query: str) -> None:
-        """Note that a query that was opened again has got on."""
+        """Note that a query that was opened again works again."""
         self.state.on_resumed(query)
 
     def refresh(self) -> None:
-        """Look at the log and show how far the queries are behind it; to be called now and then."""
+        """Look at the log and show how far each query lags; call this now and then."""
         self._turn()
         now = time.monotonic()
         if now - self._looked_at >= _LOOKED_AT_EVERY_S:
@@ -348,7 +348,7 @@ class ProgressReporter:
         return self.state.query(query).messages
 
     def summary(self) -> list[str]:
-        """A line for each query about the whole run."""
+        """Return a line for each query about the whole run."""
         with self.state.read() as state:
             at_end = NO_ANOMALIES if state.log_end is None else state.log_end.at_end
             return [
@@ -363,7 +363,7 @@ class ProgressReporter:
             ]
 
     def _tell(self, *, at_once: bool = False) -> None:
-        """Log the lines that are due; `at_once` all that there is to tell."""
+        """Log the lines that are due, or `at_once` all lines."""
         now = time.monotonic()
         with self._lock:
             due = [name for name in self._lines if at_once or self._is_due(name, now)]
@@ -385,7 +385,7 @@ class ProgressReporter:
 
 
 def _words(line: _Line, lag: Lag, now: float) -> str:
-    """A batch's own rate, or that of the time since the last line, in which the query may have waited for messages."""
+    """Return a batch's own rate, or that since the last line, in which the query may have waited for messages."""
     report, many = line.report, line.batches > 1
     seconds = max(now - line.begun_at if many else report.seconds, 1e-9)
     batches = f" in {counted(line.batches, 'batch')}" if many else ""

@@ -33,17 +33,17 @@ from reput.streaming.status.metrics import registry_of
 from reput.streaming.status.run_state import Judgement, RunState, State, judge
 from reput.streaming.status.status_document import StatusFile, status_document, worst_of
 
-# The main loop turns several times a second, and a batch of a query that is opened again runs in it.
+# The main loop turns several times a second, but a batch of a query that is opened again runs in it.
 _TURNS_WITHIN_S = 120.0
-# How often the state is looked at for the service manager, and a reason that changes all the time is reported.
+# How often the state is judged for the service manager, and how often a reason that changes all the time is reported.
 _LOOKED_EVERY_S, _REASON_EVERY_S = 1.0, 10.0
 
 
 class StatusPublisher:
-    """Serves and writes the status of `runs` within a ``with`` block; `turn` is to be called by the main loop.
+    """Serves and writes the status of `runs` within a ``with`` block; the main loop must call `turn`.
 
-    systemd, if it started this process, gets this, too, and hears of each turn: its watchdog ends a process whose
-    main loop stands still.
+    If systemd started this process, it also gets the status and each turn: its watchdog ends a process whose main loop
+    does not turn any more.
     """
 
     def __init__(
@@ -55,14 +55,14 @@ class StatusPublisher:
         port: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`runs` are brokers' runs with their outputs, `facts` is what is true of all.
+        """Take brokers' `runs` with their outputs, and `facts` that are true of all of them.
 
-        Without a `port` nothing is served, port 0 is any free one.
+        Without a `port` nothing is served; port 0 is any free one.
 
         Raises
         ------
         EnvironmentSetupError
-            It cannot be served there.
+            The port or the host cannot be used.
         """
         self._facts = facts
         self._states = [state for state, _ in runs]
@@ -101,7 +101,7 @@ class StatusPublisher:
         self._files = [StatusFile(output, state) for state, output in self._outputs]
 
     def document(self, broker: str | None = None) -> dict[str, Any] | None:
-        """The status of all runs, or of the one of a `broker`; None where none has that name."""
+        """Return the status of all runs, or that of one `broker`; None if no broker has that name."""
         runs = [state for state in self._states if broker in (None, state.broker)]
         return status_document(runs, self._facts) if runs else None
 
@@ -111,7 +111,7 @@ class StatusPublisher:
         return self._turned_at is None or self._clock() - self._turned_at < _TURNS_WITHIN_S
 
     def turn(self) -> None:
-        """Note that the main loop turns, and tell and write what is due."""
+        """Note that the main loop turns, and report and write what is due."""
         now = self._clock()
         self._manager.turn(now)
         if self._manager.is_ready:
@@ -128,13 +128,13 @@ class StatusPublisher:
 
 
 class _ManagerReport:
-    """What the service manager has been told of `states`.
+    """Reports the state of `states` to the service manager.
 
     Attributes
     ----------
     is_ready
-        Whether every query ran once; one that had no chance to, since its broker's run has ended, does not count while
-        another one runs.
+        Whether every query ran once. While another broker's run lasts, a query whose broker's run ended before it could
+        run does not count.
     """
 
     def __init__(self, manager: ServiceManager, states: Sequence[RunState]) -> None:
@@ -145,7 +145,7 @@ class _ManagerReport:
         self._told_at = self._looked_at = self._alive_at = float("-inf")
 
     def turn(self, now: float) -> None:
-        """Tell what is due at `now` (monotonic seconds); what cannot be told is due again at the next turn."""
+        """Report what is due at `now` (monotonic seconds); a report that fails is due again at the next turn."""
         if now - self._looked_at >= _LOOKED_EVERY_S or not self._is_told_ready:
             self._looked_at = now
             self._tell(now)
@@ -155,11 +155,11 @@ class _ManagerReport:
             self._alive_at = now
 
     def stopping(self) -> None:
-        """Tell that the run stops."""
+        """Report that the run stops."""
         self._manager.stopping()
 
     def end(self, now: float) -> None:
-        """Tell how the run ended."""
+        """Report how the run ended."""
         self._manager.stopping()
         self._tell(now)
 
@@ -193,7 +193,7 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
-# A request and its answer, however slowly a client sends or reads; so many at once.
+# The longest time for a request and its answer, however slow a client is, and the most connections at once.
 _CONNECTION_WITHIN_S, _CONNECTIONS_MAX = 10.0, 32
 _ACCEPTED_AGAIN_AFTER_S = 0.1
 _READY = frozenset({State.RUNNING.value, State.DEGRADED.value, State.LAGGING.value})
@@ -213,12 +213,12 @@ class StatusServer:
     ) -> None:
         """Listen on `host` and `port` (0: any free one).
 
-        `status` gives the document of all brokers, or of the one of a name; None where none has that name.
+        `status` returns the document of all brokers, or that of the broker of a name; None if no broker has that name.
 
         Raises
         ------
         EnvironmentSetupError
-            The port is taken, may not be used, or the host is none of this machine's.
+            The port is taken, may not be used, or the host does not belong to this machine.
         """
         handler = type("Handler", (_Handler,), {"status": [status], "registry": registry, "is_healthy": [is_healthy]})
         try:
@@ -250,9 +250,9 @@ class StatusServer:
 class _Server(ThreadingHTTPServer):
     """Serves each connection in a thread; few at once, each for seconds.
 
-    A client that reaches the port may open connections and say nothing. Each takes a descriptor of the process that
-    needs some for the log, the output and Spark. So the oldest connection ends where there are too many: an answer
-    takes milliseconds, and a new client, such as a probe, is still answered.
+    A client that reaches the port may open connections and send nothing. Each takes a descriptor of the process, which
+    needs some for the log, the output and Spark. So the oldest connection ends if there are too many: an answer takes
+    milliseconds, and a new client, such as a probe, is still answered.
     """
 
     daemon_threads = True
@@ -261,11 +261,11 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         super().__init__(address, handler)
         self._changed = threading.Condition()
-        # By connection, in the order in which they came; None for one that is being ended.
+        # The begin of each connection, in the order in which they came; None for one that is being ended.
         self._began_at: dict[Any, float | None] = {}
 
     def get_request(self) -> tuple[Any, Any]:
-        """Accept a connection; where that fails, as for want of descriptors, not again at once."""
+        """Accept a connection; after a failure, as for want of descriptors, wait before the next attempt."""
         try:
             return super().get_request()
         except OSError:
@@ -278,7 +278,7 @@ class _Server(ThreadingHTTPServer):
             at_work = [each for each, began_at in self._began_at.items() if began_at is not None]
             if len(at_work) >= _CONNECTIONS_MAX:
                 self._end(at_work[0])
-            # The threads of those that were ended may not have seen it yet.
+            # The threads of connections that were ended may not have noticed yet.
             self._changed.wait_for(lambda: len(self._began_at) <= _CONNECTIONS_MAX, _CONNECTION_WITHIN_S)
             self._began_at[request] = time.monotonic()
         super().process_request(request, client_address)
@@ -299,13 +299,13 @@ class _Server(ThreadingHTTPServer):
                     self._end(request)
 
     def _end(self, request: Any) -> None:
-        """Have the thread of a connection see its end, and close it."""
+        """Close a connection, so that its thread notices the end."""
         self._began_at[request] = None
         with suppress(OSError):
             request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing: the client has gone."""
+        """Print nothing: the client has gone."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -373,8 +373,8 @@ _USEC = 1_000_000
 class ServiceManager:
     """Sends messages to the service manager that started this process; without one, every method does nothing.
 
-    A manager that is busy or gone is no reason to stop, or to wait: each method returns whether it has told what there
-    was to tell, and the caller may try again.
+    A manager that is busy or gone must not stop or delay the run: each method returns whether the message was sent, or
+    there was none, and the caller may try again.
     """
 
     def __init__(self) -> None:
@@ -388,19 +388,19 @@ class ServiceManager:
         self._address = f"\0{address[1:]}" if address[:1] == "@" else address  # @ begins an abstract name
 
     def ready(self) -> bool:
-        """Tell that the service does its work from now on."""
+        """Report that the service does its work from now on."""
         return self._send("READY=1")
 
     def status(self, words: str) -> bool:
-        """Tell what the service does, in a line that ``systemctl status`` shows."""
+        """Report what the service does, in a line that ``systemctl status`` shows."""
         return self._send(f"STATUS={printable(words)[:_STATUS_LENGTH_MAX]}")
 
     def alive(self) -> bool:
-        """Tell the watchdog that the main loop turns."""
+        """Report to the watchdog that the main loop turns."""
         return self._send("WATCHDOG=1")
 
     def stopping(self) -> bool:
-        """Tell that the service has begun to stop."""
+        """Report that the service has begun to stop."""
         return self._send("STOPPING=1")
 
     def _send(self, message: str) -> bool:

@@ -1,8 +1,8 @@
-"""What is known of one broker's run, collected from its queries; everything that is shown is read from here.
+"""The facts about one broker's run, collected from its queries; everything that is shown is read from here.
 
-The queries' threads report batches, the main thread looks at the log and notes what a query waits for. Code that shows
-the state takes a snapshot (``status_document``, ``publisher``) from a thread of its own. `judge` has one word for a
-run, and the reason: judged from what was seen over a while, so that it does not flicker at a limit.
+The queries' threads report batches. The main thread looks at the log and notes why a query waits. Code that shows the
+state takes a snapshot (``status_document``, ``publisher``) from a thread of its own. `judge` has one word for a run,
+and the reason. It judges by observations over a while, so that the word does not flicker at a limit.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from reput.source.errors import OutputFullError, ReputError, says_no_room
 from reput.source.printable import printable
 from reput.streaming.status.batch_report import BatchReport, Lag, LogEnd, LogWatch, duration_text, size_text
 
-# Lags are kept for an hour, each the one of several seconds, and batches until there are newer ones.
+# Lags are kept for an hour, one for every few seconds, and batches until there are newer ones.
 _LAGS_KEPT_S, _LAGS_A_SAMPLE_S = 3600.0, 5.0
 _BATCHES_KEPT = 20
 _MINUTE_S, _MINUTES_KEPT = 60.0, 61
 _FINDINGS_KEPT = 50
-# The time of day was set if it differs from what a steady clock says by more; a thread may rest between both.
+# The time of day was set if it differs from a steady clock by more than this; a thread may rest between both readings.
 _SET_FROM_S = 1.0
 
 #: Seconds of micro-batches by broker, query and phase, of all runs of this process.
@@ -42,7 +42,7 @@ BATCH_SECONDS = Histogram(
 
 
 class QueryPhase(Enum):
-    """Where a query is between its start and the end of the run."""
+    """The phase of a query between its start and the end of the run."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -54,8 +54,8 @@ class QueryPhase(Enum):
 class LagSample:
     """The lag `at` the end of a stretch of time that has `begun` a few seconds before, by ``RunState.clock``.
 
-    `least_seconds` is the least that was seen in it, None if none was known; `messages` were kept by then in this run,
-    in `batches` micro-batches, up to the physical offset `end`.
+    `least_seconds` is the least lag in it, None if none was known; by then `messages` were kept in this run, in
+    `batches` micro-batches, up to the physical offset `end`.
     """
 
     begun: float
@@ -69,7 +69,7 @@ class LagSample:
 
 @dataclass(frozen=True)
 class RunFinding:
-    """Something in the log or the run that a person may have to look at: what, in a line, and `at` what time.
+    """Something in the log or the run that an operator may have to look at: a line, and `at` what time.
 
     The time is by ``RunState.clock``.
     """
@@ -81,7 +81,7 @@ class RunFinding:
 
 @dataclass
 class GroupMoves:
-    """What a consumer group did in the queues of a topic since the run began; `moved_at` is by ``RunState.clock``."""
+    """The moves of a consumer group in the queues of a topic during the run; `moved_at` is by ``RunState.clock``."""
 
     passed: int = 0
     resets: int = 0
@@ -132,7 +132,7 @@ class QueryState:
         return LagSample(begun, now, lag, least_seconds, self.messages, self.batches, self.end)
 
     def messages_per_second(self, now: float, window_s: float = 60.0) -> float | None:
-        """The rate of the last `window_s` seconds, or since the first look at the log; None before there is one."""
+        """Return the rate of the last `window_s` seconds, or since the first look at the log; None before that look."""
         before = next((sample for sample in self.lags if sample.at >= now - window_s), None)
         if before is None or now - before.at < 1.0:
             return None
@@ -149,10 +149,10 @@ class RunState:
         clock: Callable[[], float] = time.monotonic,
         time_of_day: Callable[[], float] | None = None,
     ) -> None:
-        """`facts` do not change: paths, versions, options that differ from their defaults; they must fit into JSON.
+        """Take `facts` that do not change: paths, versions, options other than defaults; they must fit into JSON.
 
-        `clock` gives seconds of a clock that cannot be set: all that is noted is noted by it. `time_of_day` gives
-        seconds since the epoch; by default it is the machine's, or `clock` where that is given.
+        `clock` returns seconds of a clock that cannot be set: every time is noted by it. `time_of_day` returns seconds
+        since the epoch; by default it is the machine's, or `clock` if that is given.
         """
         self.broker = broker
         self.facts: dict[str, Any] = dict(facts or {})
@@ -169,9 +169,9 @@ class RunState:
         self.findings: deque[RunFinding] = deque(maxlen=_FINDINGS_KEPT)
         self.counts: Counter[tuple[str, str]] = Counter()
         self.gauges: dict[str, float] = {}
-        #: By group and topic, of those that moved.
+        #: The groups that moved, by group and topic.
         self.groups: dict[tuple[str, str], GroupMoves] = {}
-        #: When a minute began, by `clock`, and how many messages groups passed in it; without those that have none.
+        #: The begin of a minute, by `clock`, and how many messages groups passed in it; without minutes that have none.
         self.passed: deque[tuple[float, int]] = deque(maxlen=_MINUTES_KEPT)
         self._lock = threading.RLock()
 
@@ -182,9 +182,9 @@ class RunState:
             yield self
 
     def seconds_to_epoch(self) -> float:
-        """What to add to a time by `clock` for seconds since the epoch, by the time of day as it is set now.
+        """Return the seconds that turn a time by `clock` into seconds since the epoch, by the present time of day.
 
-        It is the same as before unless the time of day was set: what is shown of a moment does not waver.
+        It is the same as before unless the time of day was set, so the time shown for a moment does not waver.
         """
         to_epoch = self.time_of_day() - self.clock()
         if abs(to_epoch - self._to_epoch) > _SET_FROM_S:
@@ -192,12 +192,12 @@ class RunState:
         return self._to_epoch
 
     def query(self, name: str) -> QueryState:
-        """The query of that name, which begins to exist when it is named first."""
+        """Return the query of that name; the first call makes it."""
         with self._lock:
             return self.queries.setdefault(name, QueryState())
 
     def on_stage(self, words: str) -> None:
-        """Note what the run does before its queries run: one of a few words for people."""
+        """Note, in a few words for people, what the run does before its queries run."""
         with self._lock:
             self.stage = words
 
@@ -224,14 +224,14 @@ class RunState:
             BATCH_SECONDS.labels(self.broker, query, phase).observe(seconds)
 
     def on_read(self, query: str, end: int) -> None:
-        """Note that a query has read the log up to `end`; what it read is not durable yet."""
+        """Note that a query has read the log up to `end`; the effects are not durable yet."""
         with self._lock:
             self.query(query).read_end = end
 
     def on_running(self, query: str, end: int) -> None:
-        """Note that a query was opened and goes on at `end`, for the first time or after a wait.
+        """Note that a query was opened and begins at `end`, for the first time or after a wait.
 
-        One that waited waits on until it gets on (`on_resumed`): it may fail again at once.
+        A query that was waiting keeps that state until `on_resumed`, because it may fail again immediately.
         """
         with self._lock:
             state = self.query(query)
@@ -240,7 +240,7 @@ class RunState:
                 state.phase = QueryPhase.RUNNING
 
     def on_resumed(self, query: str) -> None:
-        """Note that a query that had waited has got on."""
+        """Note that a query that had waited works again."""
         with self._lock:
             state = self.query(query)
             state.phase = QueryPhase.RUNNING
@@ -249,8 +249,8 @@ class RunState:
     def on_waiting(self, query: str, cause: str, pause_s: float, attempt: int, code: str = ReputError.code) -> None:
         """Note that a query waits, for the `attempt`-th time since it last advanced, because of `cause`.
 
-        `code` is the error's, which is the same in every release; where Spark says in its own words that there is no
-        room, the output's.
+        `code` is that of the error, which is the same in every release; if Spark reports in its own words that there is
+        no room, it is that of the output's error.
         """
         now = self.clock()
         with self._lock:
@@ -264,12 +264,12 @@ class RunState:
             state.waits_until = now + pause_s
 
     def on_bad_end(self, query: str, words: str | None) -> None:
-        """Note that a query waits at something that is no record; None once it does not."""
+        """Note that a query waits at bytes that are not a record; None once it does not."""
         with self._lock:
             self.query(query).bad_end = words
 
     def on_finding(self, query: str, words: str) -> None:
-        """Note something that a person may have to look at."""
+        """Note something that an operator may have to look at."""
         with self._lock:
             self.findings.append(RunFinding(self.clock(), query, printable(words)))
 
@@ -284,9 +284,9 @@ class RunState:
             self.gauges[name] = value
 
     def on_moves(self, moves: Iterable[tuple[str, str, int | None, int | None]]) -> None:
-        """Note what consumer groups did: group, topic, and the offset before and after, in each queue that moved.
+        """Note the moves of consumer groups: group, topic, and the offset before and after, in each queue that moved.
 
-        A group that was seen for the first time, without an offset before, did nothing yet.
+        A group that was seen for the first time, without an offset before, has not moved yet.
         """
         now, together = self.clock(), 0
         with self._lock:
@@ -305,7 +305,7 @@ class RunState:
             self.passed.append((minute, together))
 
     def look(self, watch: LogWatch) -> LogEnd | None:
-        """Look for the log's end, and note how far each query is behind it."""
+        """Look for the log's end, and note how far each query lags."""
         with self._lock:
             ends = {name: state.end for name, state in self.queries.items() if state.end is not None}
         log_end = watch.look(max(ends.values())) if ends else None
@@ -318,7 +318,7 @@ class RunState:
         return log_end
 
     def on_begun_again(self) -> None:
-        """Note that a run that has ended starts once more; what was counted stays."""
+        """Note that a run that has ended starts again; its counts stay."""
         with self._lock:
             self.ended = self.exit_code = None
             for state in self.queries.values():
@@ -332,18 +332,18 @@ class RunState:
                 state.phase = QueryPhase.ENDED
 
 
-#: A query lags if for so long it never had all messages that were as old as this.
+#: A query lags if, for this long, it always lacked a message that was this old.
 LAG_WINDOW_S = 60.0
-#: What was found degrades a run for so long.
+#: A finding degrades a run for this long.
 FINDING_WINDOW_S = 3600.0
 # More starts of a query than these within `FINDING_WINDOW_S` are no accident.
 _RESTARTS_MAX = 3
-# A first micro-batch is small, so that messages come soon.
+# The speed is measured over at least this many micro-batches: the first is small, so that messages come soon.
 _BATCHES_TELL = 2
 
 
 class State(Enum):
-    """What a run is like; where several fit, the first in this order counts."""
+    """The state of a run; where several fit, the first in this order counts."""
 
     STOPPED = "stopped"
     STARTING = "starting"
@@ -362,7 +362,7 @@ class Judgement:
 
 
 def judge(run: RunState) -> Judgement:
-    """What the run is like now."""
+    """Return the present state of the run."""
     with run.read():
         now = run.clock()
         if run.ended is not None:
@@ -397,10 +397,10 @@ def _behind(query: QueryState) -> str:
 
 
 def _outlook(query: QueryState, now: float) -> str:
-    """Whether a query that lags catches up, by how fast it and the log went on over the last five windows.
+    """Return whether a query that lags catches up, by its speed and the log's over the last five windows.
 
-    A micro-batch of gigabytes may be at work, of which nothing counts before its end: what the query kept is divided by
-    the time until the last one ended, and one that ended is no measure yet.
+    A micro-batch of gigabytes may be at work, whose messages do not count before its end. So the messages that the
+    query kept are divided by the time until the last batch ended, and one batch alone measures nothing.
     """
     behind = query.lag.size_bytes
     before = next((each for each in query.lags if each.at >= now - 5 * LAG_WINDOW_S), None)

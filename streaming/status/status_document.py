@@ -1,6 +1,6 @@
 """The status of a process and its brokers as one JSON document: the page, `/status` and `reput status` show the same.
 
-Times are seconds since the epoch, sizes are bytes; what is not known is null. Of several brokers it is an overview that
+Times are seconds since the epoch, sizes are bytes; unknown values are null. For several brokers it is an overview that
 stays small: the history of each, its last batches and older findings are in the document of that broker alone. A tail
 leaves the document in its output, and `reput status` reads it there (`status_of`).
 """
@@ -32,13 +32,13 @@ from reput.streaming.status.batch_report import BatchReport, Lag, duration_text,
 from reput.streaming.status.run_state import Judgement, QueryState, RunState, State, judge
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What does not change while a run lasts: versions, paths, and the options that differ from their defaults.
+# Facts that do not change during a run: versions, paths, and the options that differ from their defaults.
 
 _PACKAGES: Final = {"reput": "rocketmq-reput", "pyspark": "pyspark", "delta-spark": "delta-spark", "pyarrow": "pyarrow"}
 
 
 def versions() -> dict[str, str]:
-    """The releases of what a run is made of, by name."""
+    """Return the releases of the software in a run, by name."""
     found = {"python": platform.python_version()}
     for name, package in _PACKAGES.items():
         try:
@@ -49,7 +49,7 @@ def versions() -> dict[str, str]:
 
 
 def facts_of(config: PipelineConfig, paths: OutputPaths) -> dict[str, Any]:
-    """Of one broker's run: paths, the broker's release, and the options that differ from their defaults, as text."""
+    """Return facts of one broker's run: paths, the broker's release, and options other than defaults, as text."""
     table: TableLocation | None = paths.table
     defaults = {spec.name: spec.default for spec in PIPELINE_OPTIONS}
     return {
@@ -61,20 +61,20 @@ def facts_of(config: PipelineConfig, paths: OutputPaths) -> dict[str, Any]:
     }
 
 
-#: Of the document; a reader refuses a later one.
+#: The version of the document's format; a reader refuses a later one.
 FORMAT_VERSION: Final = 1
 
 #: The worst of several brokers' states first.
 _WORST_FIRST = (State.STOPPED, State.WAITING, State.LAGGING, State.STARTING, State.DEGRADED, State.RUNNING)
 
 
-# Of each of several brokers; one alone has all that are kept.
+# Most findings of each of several brokers; the document of one broker has all that are kept.
 _FINDINGS_IN_OVERVIEW = 5
 _GROUPS_SHOWN = 50
 
 
 def status_document(runs: Sequence[RunState], facts: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The status of the process and of each of `runs`, of which there is at least one; of one it has the history."""
+    """Return the status of the process and of each of `runs` (at least one); a single run comes with its history."""
     judged = [(run, judge(run)) for run in runs]
     worst = _worst(judged)
     return {
@@ -89,12 +89,12 @@ def status_document(runs: Sequence[RunState], facts: dict[str, Any] | None = Non
 
 
 def worst_of(runs: Sequence[RunState]) -> Judgement:
-    """What the whole process is like: the worst of its runs, of which there is at least one, named among several."""
+    """Return the state of the process: the worst of its runs (at least one), which is named if there are several."""
     return _worst([(run, judge(run)) for run in runs])
 
 
 def worst_first(runs: Sequence[RunState]) -> list[tuple[RunState, Judgement]]:
-    """What each of the runs is like, the worst first; those of one state are in their order."""
+    """Return each of the runs with its state, the worst first; runs in the same state keep their order."""
     return sorted(((run, judge(run)) for run in runs), key=lambda each: _WORST_FIRST.index(each[1].state))
 
 
@@ -135,7 +135,7 @@ def _broker(run: RunState, judged: Judgement, *, is_alone: bool) -> dict[str, An
 
 
 def _consumption(run: RunState, to_epoch: float) -> dict[str, Any]:
-    """What consumer groups did since the run began: those first that went back, then those that moved long ago."""
+    """Return the moves of consumer groups in the run: groups that went back first, then those that moved long ago."""
     groups = sorted(run.groups.items(), key=lambda each: (-each[1].resets, each[1].moved_at, each[0]))
     return {
         "groups": len(groups),
@@ -216,14 +216,14 @@ def _batch(at: float, report: BatchReport) -> dict[str, Any]:
 STATUS_FILE = (REPUT, "status.json")
 # The page draws from these; the file does not need them.
 _LEFT_OUT = ("lags", "consumption")
-# When the file was written, besides the time of day: which start of the machine it was, and how long after it.
+# When the file was written, in addition to the time of day: the start of the machine, and the time since then.
 _BOOT, _MONOTONIC = "boot", "monotonicSeconds"
-# How often the file is written at most, and at least, in seconds.
+# The file is written at most, and at least, this often, in seconds.
 _WRITTEN_EVERY_S, _RENEWED_EVERY_S = 5.0, 60.0
 
 
 class StatusFile:
-    """Writes the status of a run into its output; a file that cannot be written is no reason to stop."""
+    """Writes the status of a run into its output; the run continues if the file cannot be written."""
 
     def __init__(self, output: Path, run: RunState) -> None:
         self._files = DurableFiles(output)
@@ -232,10 +232,10 @@ class StatusFile:
         self._written: object = None
 
     def write(self, facts: dict[str, Any], now: float, *, at_once: bool = False) -> None:
-        """Write the status, with `facts`, at `now` (monotonic seconds) if that is due or `at_once` says so.
+        """Write the status, with `facts`, at `now` (monotonic seconds) if it is due or `at_once` asks for it.
 
-        It is due every five seconds if the state or an offset has changed, or the log's end became known; else every
-        minute.
+        It is due every five seconds if the state or an offset has changed, or the log's end became known; otherwise
+        every minute.
         """
         since = now - self._written_at
         if since < _WRITTEN_EVERY_S and not at_once:
@@ -255,7 +255,7 @@ class StatusFile:
 
 
 def seconds_since_written(status: dict[str, Any]) -> float:
-    """How old a document of this machine is; by the time of day only if the machine was started since."""
+    """Return the age of a document of this machine; by the time of day only if the machine was started since."""
     moment = _moment()
     if status.get(_BOOT) == moment[_BOOT]:
         return float(max(0.0, moment[_MONOTONIC] - float(status[_MONOTONIC])))
@@ -263,7 +263,7 @@ def seconds_since_written(status: dict[str, Any]) -> float:
 
 
 def _moment() -> dict[str, Any]:
-    """The present by a clock that cannot be set, which all processes share until the machine is started again."""
+    """Return the present by a clock that cannot be set, common to all processes until the machine is restarted."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -276,15 +276,15 @@ def _kept(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def _gist(run: RunState) -> object:
-    """What makes it worth to write the file before its time."""
+    """Return the part of the state whose change makes the file due early."""
     with run.read():
         queries = [(name, query.phase, query.end) for name, query in sorted(run.queries.items())]
-        # How far a query is behind is known once the log's end is, which may be after nothing else changes any more.
+        # A query's lag is known only once the log's end is; that may be the last change for a long time.
         return judge(run).state, run.log_end is None, queries
 
 
 def load_status(output: Path) -> dict[str, Any] | None:
-    """The document that the last run wrote; None if there is none.
+    """Return the document that the last run wrote; None if there is none.
 
     Raises
     ------
@@ -308,7 +308,7 @@ def load_status(output: Path) -> dict[str, Any] | None:
     return document
 
 
-#: What `reput status` ends with; 3 is what ``systemctl status`` and init scripts say of a service that does not run.
+#: The exit codes of `reput status`; 3 is that of ``systemctl status`` and init scripts for a service that does not run.
 EXIT_CODES: Final = {
     State.RUNNING: 0,
     State.STARTING: 0,
@@ -323,15 +323,15 @@ _FINDINGS_SHOWN = 5
 
 
 def status_of(output: Path) -> dict[str, Any]:
-    """The status document of the tail that keeps `output`, as it is now.
+    """Return the present status document of the tail that keeps `output`.
 
-    A tail that was killed could not say so: its document is changed to say it. One that has not renewed its document is
-    shown as waiting.
+    A tail that was killed could not report its end: its document is changed to say so. A tail that has not renewed its
+    document is shown as waiting.
 
     Raises
     ------
     OutputError
-        There is no output, none that `reput tail` of this release kept, or it cannot be read.
+        There is no output, `reput tail` of this release did not keep it, or it cannot be read.
     """
     if not output.is_dir():
         raise OutputError(
@@ -359,12 +359,12 @@ def _change(status: dict[str, Any], state: State, reason: str) -> None:
 
 
 def exit_code_of(status: dict[str, Any]) -> int:
-    """What the command ends with."""
+    """Return the exit code of the command."""
     return EXIT_CODES[State(status["state"])]
 
 
 def status_text(status: dict[str, Any]) -> str:
-    """The status for people: a line each for the state, the run, its queries and the last findings."""
+    """Return the status for people: a line each for the state, the run, its queries and the last findings."""
     lines = []
     for broker in status["brokers"]:
         lines.append(f"{broker['state']:<9} {broker['reason']}")

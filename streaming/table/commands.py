@@ -1,7 +1,7 @@
-"""`reput table`: what a table is, its upkeep by hand, rows that are forgotten, and what these commands print.
+"""`reput table`: a table's description and history, its upkeep by hand, and rows that are forgotten.
 
-`optimize`, `vacuum`, `repair`, `expire` and `forget` have a plan, which changes nothing, beside the deed. None needs
-Spark. They print lines for people, in which text of others is harmless, or JSON whose names are stable.
+`optimize`, `vacuum`, `repair`, `expire` and `forget` have a plan, which changes nothing, beside the deed. They do not
+need Spark. They print lines for people, in which texts of others are harmless, or JSON whose names are stable.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MOVES = "move of a consumer group", "moves of consumer groups"
 _COLUMNS = ("version", "time", "operation", "broker", "range", "files", "rows", "size", "by")
 
 
-# How far back the last range of each broker is looked for.
+# The last range of each broker is looked for in this many commits.
 _COMMITS_SEARCHED = 2000
 
 
@@ -50,10 +50,10 @@ class BrokerRows:
     rows
         How many rows it has.
     end
-        Up to where in its log its rows are complete; None if reput never committed any.
+        The offset in its log before which its rows are complete; None if reput never committed any.
     last_range
-        The `[start, end)` of its log that the last commit of messages had; None if the log of the table does not
-        tell any more.
+        The `[start, end)` of its log that the last commit of messages had; None if that commit is no longer in the
+        table's log.
     """
 
     broker: str
@@ -63,7 +63,7 @@ class BrokerRows:
 
 
 class TableState:
-    """What a table is at its present version, by its log alone: mostly without opening a data file.
+    """A table at its present version, from its log alone: mostly without opening a data file.
 
     Raises
     ------
@@ -85,28 +85,28 @@ class TableState:
         return sum(self._rows)
 
     def opened(self) -> DeltaTable:
-        """The table, to be written as a message table; it stays as it is."""
+        """Return the table, ready to be written as a message table; nothing is changed yet."""
         return DeltaTable(self.path, spark_schema(TABLE_SCHEMA), later=LATER_NAMES)
 
     @property
     def has_messages(self) -> bool:
-        """Whether its rows are messages, by their columns; those of the ledger of consumption are moves."""
+        """Whether its rows are messages, by their columns; rows of the ledger of consumption are moves."""
         return "store_time" in self.snapshot.column_names
 
     @property
     def size_bytes(self) -> int:
-        """What the data files take."""
+        """The size of the data files."""
         return sum(file.size_bytes for file in self.files)
 
     @property
     def store_times(self) -> tuple[datetime, datetime] | None:
-        """The first and the last store time; None if no file tells."""
+        """The first and the last store time; None if no file has them."""
         known = [(first, last) for first, last in (file.bounds.store_times for file in self.files) if first and last]
         return (min(first for first, _ in known), max(last for _, last in known)) if known else None
 
     @property
     def small_files(self) -> list[DataFile]:
-        """The files that are merged with others, when there are enough of them."""
+        """The files that are merged with others once there are enough of them."""
         return [file for file in self.files if not file.is_large]
 
     @property
@@ -117,7 +117,7 @@ class TableState:
 
     @property
     def unsorted_files(self) -> list[DataFile]:
-        """The large files of reput in the order of the log, which are sorted by topic one after the other."""
+        """The large files that reput wrote in the order of the log, to be sorted by topic one after the other."""
         return [file for file in self.files if file.is_own and file.is_large and not file.is_sorted]
 
     @cached_property
@@ -135,7 +135,7 @@ class TableState:
 
 @dataclass(frozen=True)
 class OptimizeReport:
-    """What `optimize` did; files and bytes are those of the whole table, brokers those whose files were looked at."""
+    """The result of `optimize`; files and bytes are those of the whole table, brokers those that were examined."""
 
     brokers: tuple[str, ...]
     merges: int
@@ -148,7 +148,7 @@ class OptimizeReport:
 
 @dataclass(frozen=True)
 class VacuumReport:
-    """What was removed, or would be: commits of the log, data files that only they had, orphans; with their bytes.
+    """The files that are or would be removed: commits of the log, data files that only they had, orphans; their bytes.
 
     `keeps_log` is whether the log was left alone because its owner set how long it is kept.
     """
@@ -162,7 +162,7 @@ class VacuumReport:
 
 @dataclass(frozen=True)
 class RepairReport:
-    """The files of the log that were set aside, and the version that has a checkpoint now, if one was `written`."""
+    """The files of the log that were set aside, and the version that now has a checkpoint, if one was `written`."""
 
     set_aside: tuple[str, ...]
     version: int
@@ -171,7 +171,7 @@ class RepairReport:
 
 @dataclass(frozen=True)
 class ExpiryReport:
-    """What has expired by `retention` and was removed, or would be: rows, and the files that had them, by broker.
+    """The rows that have expired by `retention` and were removed, or would be, and the files that had them, by broker.
 
     `consumption` are the rows of the ledger beside the table, of the brokers that have any there.
     """
@@ -183,9 +183,9 @@ class ExpiryReport:
 
 @dataclass(frozen=True)
 class ForgetPlan:
-    """What would be forgotten: rows in files of the present version; other files that have such rows; all in `left`.
+    """The rows that would be forgotten in files of the present version; other files with such rows; all in `left`.
 
-    Rows that a deletion vector takes away count.
+    Rows that a deletion vector removes count.
     """
 
     rows: int
@@ -195,7 +195,7 @@ class ForgetPlan:
 
 
 def description(state: TableState) -> dict[str, Any]:
-    """What `reput table describe` tells."""
+    """Return the contents of `reput table describe`."""
     times, protocol, metadata = state.store_times, state.snapshot.protocol, state.snapshot.metadata
     features = {*(protocol.get("readerFeatures") or ()), *(protocol.get("writerFeatures") or ())}
     return {
@@ -225,12 +225,12 @@ def _broker(rows: BrokerRows) -> dict[str, Any]:
 
 
 def describe_json(state: TableState) -> str:
-    """The description as one line of JSON."""
+    """Return the description as one line of JSON."""
     return printable_json(description(state))
 
 
 def describe_text(state: TableState) -> str:
-    """The description for people."""
+    """Return the description for people."""
     told = description(state)
     what = "message" if state.has_messages else "row"
     each = f", {told['bytes_a_message']} bytes a {what}" if state.rows else ""
@@ -257,7 +257,7 @@ def describe_text(state: TableState) -> str:
 
 
 def history_json(entries: Iterable[LogEntry]) -> Iterable[str]:
-    """A line of JSON for each commit."""
+    """Yield a line of JSON for each commit."""
     return (printable_json({**asdict(entry), "time": _entry_time(entry)}) for entry in entries)
 
 
@@ -284,7 +284,7 @@ def _cells(entry: LogEntry) -> Sequence[object]:
 
 
 def optimize_text(report: OptimizeReport) -> str:
-    """What was merged."""
+    """Return the merges in words."""
     if not report.merges:
         return f"nothing to merge in {counted(report.files_before, 'file')}, {size_text(report.bytes_before)}"
     return _text(
@@ -299,7 +299,7 @@ def optimize_text(report: OptimizeReport) -> str:
 
 
 def repair_text(report: RepairReport) -> str:
-    """What was set aside and written."""
+    """Return the files that were set aside and written, in words."""
     if not report.written:
         return f"nothing to repair: the log can be read, up to version {report.version}"
     aside = ", ".join(map(printable, report.set_aside))
@@ -307,7 +307,7 @@ def repair_text(report: RepairReport) -> str:
 
 
 def vacuum_text(report: VacuumReport, *, dry_run: bool) -> str:
-    """What was removed."""
+    """Return the files that were removed, in words."""
     verb = "would remove" if dry_run else "removed"
     lines = [
         (
@@ -325,7 +325,7 @@ def vacuum_text(report: VacuumReport, *, dry_run: bool) -> str:
 
 
 def expiry_text(report: ExpiryReport, *, dry_run: bool) -> str:
-    """What was removed, by broker."""
+    """Return the rows that were removed, by broker, in words."""
     verb = "would remove" if dry_run else "removed"
     lines = [
         f"broker {broker}: {verb} {counted(done.rows, *what)} from {counted(done.files, 'file')}"
@@ -336,7 +336,7 @@ def expiry_text(report: ExpiryReport, *, dry_run: bool) -> str:
 
 
 def plan_text(plan: ForgetPlan) -> str:
-    """What would be forgotten, and what goes with it."""
+    """Return, in words, the rows that would be forgotten, and the other files that have such rows."""
     lines = [
         f"{counted(plan.rows, 'row')} in {counted(plan.files, 'file')} of the present version would be forgotten",
         f"such rows are also in {counted(plan.older_files, 'file')} of older versions, or of no version",
@@ -348,7 +348,7 @@ def plan_text(plan: ForgetPlan) -> str:
 
 
 def forgotten_text(done: Forgotten) -> str:
-    """What was forgotten, what is left of it, and who else may have it."""
+    """Return the rows that were forgotten, the files that still have some, and other places that may, in words."""
     left = done.left
     lines = []
     if done.version is None:
@@ -390,7 +390,7 @@ def _mention_lines(left: Traces) -> list[str]:
 
 
 def as_json(report: OptimizeReport | VacuumReport | RepairReport | ExpiryReport | ForgetPlan | Forgotten) -> str:
-    """A report's fields as one line of JSON."""
+    """Return a report's fields as one line of JSON."""
     return printable_json(asdict(report))
 
 
@@ -399,23 +399,23 @@ def _entry_time(entry: LogEntry) -> str | None:
 
 
 def _text(lines: Iterable[str]) -> str:
-    """The lines made harmless for a terminal, since names of brokers and properties are others'."""
+    """Join the lines, made harmless for a terminal: names of brokers and properties come from others."""
     return "\n".join(map(printable, lines))
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# `reput table optimize`: by hand the merges that a `tail` does beside its work.
+# `reput table optimize`: the merges that a `tail` does beside its work, by hand.
 
 
 def message_table(path: TableLocation) -> TableState:
-    """The state of the message table at `path`, which must be there.
+    """Return the state of the message table at `path`, which must exist.
 
     Raises
     ------
     OptionError
         It is another table, such as the ledger of consumption.
     OutputError
-        There is none, or it cannot be read.
+        It does not exist, or cannot be read.
     """
     check_table(path)
     state = TableState(path)
@@ -428,7 +428,7 @@ def message_table(path: TableLocation) -> TableState:
 
 
 def brokers_of(state: TableState, broker: str | None) -> tuple[str, ...]:
-    """The brokers with files of their own in a table, or `broker` alone; raises OptionError if it has none."""
+    """Return the brokers with files of their own in a table, or only `broker`; raise OptionError if it has none."""
     found = sorted({file.bounds.broker for file in state.files if file.bounds.broker is not None and file.is_own})
     if broker is None:
         return tuple(found)
@@ -438,9 +438,9 @@ def brokers_of(state: TableState, broker: str | None) -> tuple[str, ...]:
 
 
 def optimize(path: TableLocation, broker: str | None) -> OptimizeReport:
-    """Merge and sort the files of `broker`, or of each, until nothing is due.
+    """Merge and sort the files of `broker`, or of each broker, until nothing is due.
 
-    Killed at any moment, the merges that were committed stay, and the same command does the rest.
+    If it is killed, the merges that were committed stay, and the same command does the rest.
 
     Raises
     ------
@@ -464,16 +464,16 @@ def optimize(path: TableLocation, broker: str | None) -> OptimizeReport:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# `reput table vacuum`: by hand, and without Spark, what a `tail` removes beside its work.
+# `reput table vacuum`: the removals that a `tail` does beside its work, by hand and without Spark.
 
-# Another cleaning of the same table, as a `tail` does, may remove a file while this one looks for what can go.
+# Another cleaning of the same table, such as a `tail`'s, may remove a file while this one searches.
 _ATTEMPTS = 3
 
 
 def vacuum(path: TableLocation, versions_kept: int, *, dry_run: bool) -> VacuumReport:
-    """Remove what the last `versions_kept` versions do not need, and orphans; with `dry_run` only look for it.
+    """Remove files that the last `versions_kept` versions do not need, and orphans; with `dry_run` only find them.
 
-    Killed at any moment, every version that is kept can still be read, and the same command does the rest. A `tail` may
+    If it is killed, every version that is kept can still be read, and the same command does the rest. A `tail` may
     write the table meanwhile.
 
     Raises
@@ -502,11 +502,11 @@ def _cleaning(state: TableState, versions_kept: int, *, with_commits: bool) -> C
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# `reput table repair`: another checkpoint in place of one that is damaged or gone, without Spark.
+# `reput table repair`: a new checkpoint in place of one that is damaged or gone, without Spark.
 
 
 def repair(path: TableLocation) -> RepairReport:
-    """Set damaged checkpoints aside, and write one by the commits. Killed at any moment, the same command finishes.
+    """Set damaged checkpoints aside, and write one from the commits. If it is killed, the same command finishes.
 
     Raises
     ------
@@ -528,11 +528,11 @@ def repair(path: TableLocation) -> RepairReport:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# `reput table expire`: what has expired by ``tableRetention``, without Spark, and removing it.
+# `reput table expire`: finding and removing rows that have expired by ``tableRetention``, without Spark.
 
 
 def expiry_plan(path: TableLocation, retention: RowRetention, broker: str | None) -> ExpiryReport:
-    """What `expire` would remove; nothing is changed. Rows that a deletion vector takes away count.
+    """Return the rows that `expire` would remove, without changing anything. Rows that a deletion vector removes count.
 
     Raises
     ------
@@ -555,9 +555,9 @@ def expiry_plan(path: TableLocation, retention: RowRetention, broker: str | None
 
 
 def expire(path: TableLocation, retention: RowRetention, broker: str | None) -> ExpiryReport:
-    """Remove the expired rows of `broker`, or of each, and their moves in the ledger of consumption.
+    """Remove the expired rows of `broker`, or of each broker, and their moves in the ledger of consumption.
 
-    Killed at any moment, the commits that were made stay, and the same command does the rest.
+    If it is killed, the commits that were made stay, and the same command does the rest.
 
     Raises
     ------
@@ -577,7 +577,7 @@ def expire(path: TableLocation, retention: RowRetention, broker: str | None) -> 
 
 
 class _Expiring:
-    """A table and the ledger beside it whose rows may expire: `brokers` of the one, a writer for each of the other."""
+    """A table whose rows may expire, and the ledger beside it: `brokers` of the table, writers for the ledger."""
 
     def __init__(self, path: TableLocation, retention: RowRetention, broker: str | None) -> None:
         if retention.days_min is None:
@@ -595,11 +595,11 @@ class _Expiring:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# `reput table forget`: what would be forgotten, without Spark, and doing it.
+# `reput table forget`: finding and removing the rows of a request, without Spark.
 
 
 def checked_request(request: ForgetRequest) -> ForgetRequest:
-    """The request; raises OptionError if it would mean all rows, or none."""
+    """Return the request; raise OptionError if it would mean all rows, or none."""
     texts = (*request.topics, *request.keys, *request.uniq_keys, *request.msg_ids)
     if not texts:
         raise OptionError("what is to be forgotten? Give --topic, --key, --uniq-key or --msg-id")
@@ -611,7 +611,7 @@ def checked_request(request: ForgetRequest) -> ForgetRequest:
 
 
 def forgetting_plan(path: TableLocation, request: ForgetRequest) -> ForgetPlan:
-    """What `forget` would do; nothing is changed.
+    """Return the rows that `forget` would remove, without changing anything.
 
     Raises
     ------
@@ -627,7 +627,7 @@ def forgetting_plan(path: TableLocation, request: ForgetRequest) -> ForgetPlan:
 
 
 def forget(path: TableLocation, request: ForgetRequest) -> Forgotten:
-    """Take the rows away for good; see ``Forgetting.run``.
+    """Remove the rows for good; see ``Forgetting.run``.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """Several brokers in one process: a tail each, in a thread of its own, on one session of Spark.
 
-Each has its own lock, sinks, queries and attempts, so one that waits or ends leaves the others alone. What is there
-once for all is Spark with its workers, the table, and the main thread, which shows the brokers and passes a stop on.
+Each has its own lock, sinks, queries and attempts, so one that waits or ends leaves the others alone. They share Spark
+with its workers, the table, and the main thread, which shows the brokers and passes a stop on.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from reput.streaming.tail.tail import Tail
 
 _log = logging.getLogger("reput")
 _POLL_SECONDS = 0.2
-#: A broker that ended for a reason that may pass begins again after so long, as a supervisor has one process begin.
+#: A broker that ended for a reason that may pass is started again after this time, as a supervisor starts a process.
 BEGINS_AGAIN_AFTER_S: Final = 30.0
-# Of the codes of brokers that ended, the first one is the process's; only where it is the last does a start help all.
+# The first of these exit codes that a broker ended with is the process's. Only with the last one does a start help all.
 _GRAVEST_FIRST = (70, 2, 1, TRY_AGAIN)
 
 #: Makes a broker's tail, which reports to the given reporter.
@@ -90,12 +90,12 @@ class Brokers:
 
     @property
     def exit_code(self) -> int:
-        """The process's: 0 if every broker ended as it was asked to."""
+        """The exit code of the process: 0 if every broker ended as it was asked to."""
         codes = {each.failure.exit_code for each in self._runs if each.failure is not None}
         return next((code for code in _GRAVEST_FIRST if code in codes), min(codes, default=0))
 
     def sessions(self, spark_log: Path) -> tuple[Sessions, bool] | None:
-        """Spark, and whether the caller is the first to get it; None if a stop was asked for.
+        """Return Spark, and whether the caller is the first to get it; None if a stop was asked for.
 
         The first caller starts it, with its messages in `spark_log`; the others wait for that, or share its failure,
         until one of them begins again (`forget_failed_start`).
@@ -111,7 +111,7 @@ class Brokers:
             except BaseException as error:  # noqa: BLE001  each caller raises it
                 spark.set_exception(error)
         wait([spark])
-        if self.stopped.is_set():  # which ends a start by killing it: that is no failure
+        if self.stopped.is_set():  # a stop kills a start, which is not a failure
             return None
         return spark.result(), is_first
 
@@ -143,15 +143,15 @@ class BrokerRun:
     Attributes
     ----------
     state
-        What is known of its run.
+        The facts about its run.
     failure
-        What ended it; None while it runs, and if it ended as it was asked to.
+        The error that ended it; None while it runs, and if it ended as it was asked to.
     summary
         A line for each of its queries, once it has ended.
     """
 
     def __init__(self, state: RunState, output: Path, make_tail: MakeTail, *, line_every_s: float = 0.0) -> None:
-        """`output` is where the tail's status file goes; `line_every_s` as in ``ProgressReporter``."""
+        """Write the tail's status file to `output`; `line_every_s` as in ``ProgressReporter``."""
         self.state = state
         self.failure: ReputError | None = None
         self.summary: list[str] = []
@@ -163,11 +163,11 @@ class BrokerRun:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it runs, or is to begin again."""
+        """Whether it runs, or will be started again."""
         return self._thread is not None and self._thread.is_alive()
 
     def begin(self, brokers: Brokers) -> None:
-        """Begin to run, in a thread; a daemon, so that a disk that never answers does not keep the process."""
+        """Run in a daemon thread, so that a disk that never answers does not keep the process alive."""
         self._thread = threading.Thread(
             target=self._run, args=(brokers,), name=f"reput-{self.state.broker}", daemon=True
         )
@@ -196,7 +196,7 @@ class BrokerRun:
             self.state.on_begun_again()
 
     def _run_once(self, brokers: Brokers) -> ReputError | None:
-        """Run to the end; what ended it, if that was not asked for."""
+        """Run to the end; return the error that ended it, if that was not asked for."""
         status: list[StatusFile] = []
 
         def write_status(*, at_once: bool = False) -> None:
@@ -210,14 +210,14 @@ class BrokerRun:
             with reporter:
                 reporter.starting("looks at the log and recovers the output")
                 with self._make_tail(reporter) as tail:
-                    status.append(StatusFile(self._output, self.state))  # it has no other writer: the output is locked
+                    status.append(StatusFile(self._output, self.state))  # the only writer: the output is locked
                     self._run_tail(brokers, tail, reporter)
         except Exception as error:  # noqa: BLE001  it ends this broker alone
             return failure_of(error)
         finally:
             self._tail = None
             self.summary = reporter.summary()
-            with suppress(OSError):  # of its disk
+            with suppress(OSError):  # its disk may fail
                 write_status(at_once=True)
         return None
 
@@ -228,7 +228,7 @@ class BrokerRun:
             return
         reporter.starting("starts the queries")
         self._tail = tail
-        if brokers.stopped.is_set():  # it was asked for before the tail could hear of it
+        if brokers.stopped.is_set():  # the stop came before the tail existed
             tail.stop()
         sessions, is_first = spark
         tail.run(sessions, available_now=brokers.available_now, prepares=is_first)

@@ -1,4 +1,4 @@
-"""While a tail runs, each move of a consumer group's offset is written into the ledger beside the message table."""
+"""Write each move of a consumer group's offset into the ledger beside the message table while a tail runs."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _log = logging.getLogger("reput")
 LOOKED_AT_S: Final = 1.0
 MARK: Final = "consumption.json"
 _FORMAT: Final = 1
-# After a failure the table is left alone for so long.
+# After a failure the table is left alone for this long.
 _PAUSE_S: Final = 30.0
 
 
 class ConsumptionWatch:
-    """Keeps the ledger of one broker; `look` is called again and again, by one thread."""
+    """Keeps the ledger of one broker; one thread calls `look` repeatedly."""
 
     def __init__(
         self, config: PipelineConfig, paths: OutputPaths, files: DurableFiles, run: RunState | None = None
     ) -> None:
-        """`files` are those of the output, for this watch alone; `run` gets what groups did."""
+        """`files` are those of the output, for this watch alone; `run` gets the groups' moves."""
         assert paths.table is not None
         self._source = ConsumerOffsetsWatch(config, config.store)
         options = config.table
@@ -42,7 +42,7 @@ class ConsumptionWatch:
         self._trigger_s = options.trigger_ms / 1000
         self._state: Offsets | None = None
         self._version: int | None = None
-        # No move before this time is missing in the rows and in what waits; None is unknown.
+        # No move before this time is missing in the rows and in the waiting moves; None is unknown.
         self._seen_ms: int | None = None
         self._last_ms = -1
         self._waiting: list[Move] = []
@@ -50,7 +50,7 @@ class ConsumptionWatch:
         self._said = ""
 
     def look(self, *, at_end: bool = False) -> None:
-        """See what moved, and commit it when it is due or `at_end`; failures are logged, once each."""
+        """Find moves, and commit them when they are due or `at_end`; each failure is logged once."""
         if time.monotonic() < self._paused_until and not at_end:
             return
         try:
@@ -58,7 +58,7 @@ class ConsumptionWatch:
             self._commit(at_end=at_end)
             self._said = ""
         except Exception as error:  # noqa: BLE001  queues and rows must not end for it
-            # Waiting moves are found again, because the ledger has the last offset of each queue.
+            # Waiting moves will be found again, because the ledger has the last offset of each queue.
             self._state, self._waiting, self._paused_until = None, [], time.monotonic() + _PAUSE_S
             if str(error) != self._said:
                 self._said = str(error)
@@ -71,7 +71,7 @@ class ConsumptionWatch:
         seen = self._source.look(takes_backup=self._version is None)
         if seen is None:
             return
-        # Rows are in the order of their times, also where the clock was set back.
+        # Keep rows in the order of their times, even if the clock was set back.
         most = self._last_ms = max(seen.most_ms, self._last_ms + 1)
         before = None if self._seen_ms is None else min(self._seen_ms, most)
         moves = moves_between(self._state, seen.offsets, before, most)
@@ -93,7 +93,7 @@ class ConsumptionWatch:
         self._table.tidy()
 
     def _load(self) -> None:
-        """Go on where the ledger ends; the mark says how long nothing moved after that."""
+        """Begin where the ledger ends; the mark says how long nothing moved after that."""
         self._version = self._table.version
         self._state, seen_ms = self._table.state()
         self._source.forget()
@@ -103,7 +103,7 @@ class ConsumptionWatch:
         self._seen_ms, self._last_ms = seen_ms, -1 if self._version is None else self._version
 
     def _mark(self) -> None:
-        """Note until when the rows are complete: a crash may lose the note, and then an interval is longer."""
+        """Note until when the rows are complete. A crash may lose the note, and an interval is then longer."""
         mark = {"format": _FORMAT, "table": str(self._table.path), "version": self._version, "seen_ms": self._seen_ms}
         self._files.put_unsynced(REPUT, MARK, data=json.dumps(mark).encode() + b"\n")
 
@@ -118,11 +118,9 @@ class ConsumptionWatch:
 
 @contextmanager
 def consumption_watched(config: PipelineConfig, paths: OutputPaths, run: RunState | None = None) -> Iterator[None]:
-    """Keep the ledger in a thread of its own, so that neither queues nor rows wait for it; nothing without a table.
+    """Keep the ledger in a thread of its own, so that neither queues nor rows wait for it; `run` gets the moves.
 
-    Nothing with ``tableConsumption=false``.
-
-    `run` gets what groups did.
+    Do nothing without a table, or with ``tableConsumption=false``.
     """
     if paths.table is None or not config.table.consumption:
         yield

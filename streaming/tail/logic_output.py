@@ -1,4 +1,4 @@
-"""What the `logic` query keeps: queues, index and quarantine of one output, recovered and closed together."""
+"""The output of the `logic` query: queues, index and quarantine, recovered and closed together."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from reput.streaming.output.logic_sinks import LogicSinks, aligned, recover_sink
 class LogicOutput:
     """Queues and index, as far as they are switched on, and the quarantine unless damage ends the run.
 
-    It is used for one attempt: after a failure `anew` makes another one, which knows nothing of what the first one
-    could not write or sync.
+    It is for one attempt: after a failure `anew` makes another one, which knows nothing about writes and syncs that
+    failed.
     """
 
     def __init__(self, config: PipelineConfig, logic: LogicSinks, files: DurableFiles, log: LogReader) -> None:
-        """Nothing is looked at yet; `log` is for this object alone, and for one thread at a time."""
+        """Read nothing yet; `log` is for this object alone, and for one thread at a time."""
         self._config = config
         self._fails = config.source.fail_on_data_loss
         self.logic = logic
@@ -35,18 +35,18 @@ class LogicOutput:
         self.quarantine = None if policy == STOP else Quarantine(files, config.broker.name, policy)
 
     def anew(self, log: LogReader) -> LogicOutput:
-        """The same, with files of its own, not recovered yet."""
+        """Return the same, with files of its own, not recovered yet."""
         files = DurableFiles(self.files.root)
         return LogicOutput(self._config, self.logic.anew(self._config, files), files, log)
 
     def has_topics_to_follow(self) -> bool:
-        """Whether the store's topics may have changed; raises what ``TopicsWatch.has_changed`` raises."""
+        """Whether the store's topics may have changed; errors as in ``TopicsWatch.has_changed``."""
         return self._config.queue.consume_queue_enable and self._topics.has_changed()
 
     def follow_topics(self) -> bool:
-        """Take the kinds of queues from the store's topics as they are now; `logic` is another one after True.
+        """Take the kinds of queues from the store's present topics; after True, `logic` is another object.
 
-        All sinks are recovered, and have written everything up to the same offset.
+        Before the call, all sinks are recovered and have written everything up to the same offset.
 
         Raises
         ------
@@ -70,7 +70,7 @@ class LogicOutput:
         return True
 
     def _check_kinds(self, batch_topics: frozenset[bytes]) -> None:
-        """Raise SinkError for a ConsumeQueue of a topic with a BatchConsumeQueue; an empty directory is removed."""
+        """Raise SinkError for a ConsumeQueue of a topic with a BatchConsumeQueue; remove an empty directory."""
         for kind, topic, queue_id in queues_of_wrong_kind(self.files.root, batch_topics):
             directory = kind.directory(topic, queue_id)
             path = self.files.root.joinpath(*directory)
@@ -88,7 +88,7 @@ class LogicOutput:
         self.files.sync()
 
     def check_taken_over(self) -> None:
-        """Check what the sinks find, before any of them changes it; raises what ``check_taken_over`` raises.
+        """Check the sinks' files before any sink changes them; errors also as in ``check_taken_over``.
 
         An empty directory of a queue of the wrong kind is removed.
 
@@ -102,17 +102,17 @@ class LogicOutput:
         check_taken_over(self.files.root, names, self.log, fail_on_data_loss=self._fails)
 
     def recover_sinks(self) -> None:
-        """Recover queues and index; raises what ``recover_sinks`` raises."""
+        """Recover queues and index; errors as in ``recover_sinks``."""
         recover_sinks(self.logic.sinks, self.log, fail_on_data_loss=self._fails)
 
     def recover_quarantine(self) -> None:
-        """Recover the quarantine, behind the sinks, and check that the log has no hole where it is read next."""
+        """Recover the quarantine, after the sinks, and check that the log has no hole where it is read next."""
         ends = [sink.end_offset for sink in self.logic.sinks]
         start = min(ends, default=self.log.initial_offset())
         if self.quarantine is not None:
-            # If there is only a table, where it ends is known only with Spark.
+            # If there is only a table, its end is known only with Spark.
             self.quarantine.recover(start, max(ends, default=self.log.queue().end_of_files))
-            # The sinks passed over what has expired (or there are none, and all begins where the log begins).
+            # The sinks passed over expired records (or there are no sinks, and the log's begin counts).
             least = self.log.queue().min_offset
             if not self._fails:
                 least = self.log.next_available(self.quarantine.end_offset)
@@ -121,5 +121,5 @@ class LogicOutput:
         self.log.end(aligned(self.log, start))
 
     def close(self) -> None:
-        """Close the files; what was not synced may be lost."""
+        """Close the files; writes that were not synced may be lost."""
         self.files.close()

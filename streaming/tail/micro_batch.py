@@ -1,8 +1,8 @@
-"""What a query does with a micro-batch: read its ranges, check the log, write wave by wave, report, tidy.
+"""The work of a query on a micro-batch: read its ranges, check the log, write wave by wave, report, tidy.
 
-This is what ``doReput`` does for one read. A query keeps queues and index (`logic`), the message table (`table`), or
-both by the same read of the log. A job of Spark's reads the ranges, or the driver itself where they hold little.
-Before anything is written, `LogContinuity` checks whether the log still has the sinks' last records, and what has
+This corresponds to ``doReput`` for one read. A query keeps queues and index (`logic`), the message table (`table`), or
+both by the same read of the log. A job of Spark's reads the ranges, or the driver itself if they are small. Before
+anything is written, `LogContinuity` checks whether the log still has the sinks' last records, and which records have
 expired.
 """
 
@@ -47,12 +47,12 @@ _log = logging.getLogger("reput")
 
 
 class Dispatch:
-    """What one query does with its micro-batches, and how far its sinks are.
+    """The work of one query on its micro-batches, and the ends of its sinks.
 
     Attributes
     ----------
     names
-        What it keeps, LOGIC or TABLE or both; the first is the query's name.
+        LOGIC or TABLE or both: the sinks that it keeps; the first is the query's name.
     log
         The query's own reader of the log, since queries run side by side.
     small
@@ -73,10 +73,10 @@ class Dispatch:
         upkeep: BatchUpkeep | None = None,
         on_arrival: ArrivalListener | None = None,
     ) -> None:
-        """`files` are those of the sinks of `step`, which are recovered.
+        """Take the recovered sinks of `step`, and their `files`.
 
-        `topics` has the queues and the index of `step`, and follows the store's topics; `clean` removes what expires of
-        these; both are None if only the table is kept. `upkeep` is None if no table is tidied. `on_arrival` is called
+        `topics` has the queues and the index of `step`, and follows the store's topics; `clean` removes their expired
+        files; neither is given if only the table is kept. Without `upkeep` no table is tidied. `on_arrival` is called
         with each batch's arrivals once they are durable, and again if the batch is replayed.
         """
         self.names = tuple(step.ends)
@@ -91,21 +91,21 @@ class Dispatch:
         self._clean = clean
         self._upkeep = upkeep
         self._on_arrival = on_arrival
-        # The end of a large micro-batch, which is written while Spark goes on to the next one.
+        # The end of a large micro-batch, which is written while Spark begins the next one.
         self._ending: Future[None] | None = None
-        # Up to here all was written, or was left to be written.
+        # Everything before this offset is written or queued for writing.
         self._handed_on = 0
         self._is_swept = True
-        # How often, and how much, was passed over since the last report, by what is kept.
+        # Since the last report, how often expired log was passed over, and how many bytes, by sink.
         self._passed_over: Counter[str] = Counter()
         self._expired_bytes: Counter[str] = Counter()
-        # What has been written of one micro-batch, by what is kept, and when the last of it was durable.
+        # The report of one micro-batch so far, by sink, and when its last part was durable.
         self._reports: dict[str, BatchReport] = {}
         self._written_at = 0.0
 
     @property
     def end_offset(self) -> int:
-        """Every sink has the effect of every record before this physical offset."""
+        """The physical offset before which every sink has the effect of every record."""
         return min(self._step.ends.values())
 
     @property
@@ -116,8 +116,8 @@ class Dispatch:
     def __call__(self, ranges: DataFrame, batch_id: int) -> None:
         """Process the batch's ranges, which are read once; the effects are durable when `settle` returns.
 
-        The last wave of a large batch is written while Spark goes on to the next one. The batch id serves to look up
-        what Spark planned, never to know what is done.
+        The last wave of a large batch is written while Spark begins the next one. The batch id serves to look up
+        Spark's plan, never to know what is done.
         """
         if not self.is_writing:
             self._written_at = time.monotonic()
@@ -137,7 +137,7 @@ class Dispatch:
     def _read(self, ranges: DataFrame, batch_id: int) -> tuple[list[RangeEffects], bool]:
         """Read the ranges: in this process if they are small, else by a job, whose waves are written meanwhile.
 
-        Returns what is left to be written, and whether Spark may go on before that is done. With
+        Return the effects that are left to be written, and whether Spark may continue before that is done. With
         ``failOnDataLoss=false`` ranges that expired before they were read are left out.
         """
         task, planned = self._step.task, ranges
@@ -158,7 +158,7 @@ class Dispatch:
         self._is_swept = False
         start = max(self.end_offset, self._handed_on)
         waves = Waves(start, lambda: worth_a_wave(self._bytes_a_wave, self._step.sinks))
-        # A batch that follows a live log has smaller ranges: nothing is gained by hearing of them early.
+        # A batch that follows a live log has smaller ranges, which are not worth an announcement.
         least_bytes = self._bytes_a_wave // 16
         with waves.written_beside(partial(self._write_waves, waves)):
             read = read_announced(ranges, task, waves.put, least_bytes)
@@ -177,13 +177,13 @@ class Dispatch:
             self._write(wave, more_follow=True)
 
     def _end_batch(self, rest: Sequence[RangeEffects]) -> None:
-        """Write what is left of a micro-batch when its ranges have been read; report the whole of it, and tidy."""
+        """Write the rest of a micro-batch after its ranges have been read; report the whole batch, and tidy."""
         try:
             if rest:
                 self._continuity.check(self._step.last_records)
                 for each in self._continuity.rows_of(rest):
                     self._write(each)
-            elif not self._reports:  # nothing of the batch is left in the log
+            elif not self._reports:  # the whole batch has expired from the log
                 self._pass_over(self._continuity.next_available(self.end_offset))
             self._step.complete()
         except BaseException:
@@ -221,7 +221,7 @@ class Dispatch:
             self._on_arrival(done.arrivals)
 
     def _pass_over(self, start: int) -> None:
-        """Go on at `start`, durably, if everything in the log from the sinks' end up to there has expired."""
+        """Move the sinks to `start`, durably, if everything in the log from their ends up to there has expired."""
         for name, end in self._step.ends.items():
             if self._continuity.is_gone(end, start):
                 self._continuity.report_expired(name, end, start)
@@ -230,7 +230,7 @@ class Dispatch:
                 self._step.pass_over(name, start)
 
     def settle(self) -> None:
-        """Wait until the effects of all batches are durable; raise what kept some from it."""
+        """Wait until the effects of all batches are durable; raise the failure if some cannot be."""
         self._wait_for_ending()
         if not self._is_swept:
             self._is_swept = True
@@ -258,43 +258,43 @@ class Dispatch:
     # --- report and tidy ----------------------------------------------------------------------------------------------
 
     def _note(self, report: BatchReport) -> None:
-        """Add what was written to the micro-batch's report."""
+        """Add a part that was written to the micro-batch's report."""
         before = self._reports.get(report.query)
         self._reports[report.query] = report if before is None else before.followed_by(report)
 
     def _report(self) -> None:
-        """Report what was written of a micro-batch."""
+        """Report the parts of a micro-batch that were written."""
         reports, self._reports = self._reports, {}
         for report in reports.values():
             self._reporter.on_batch(report)
 
     def _end_badly(self) -> None:
         """Leave the files of a micro-batch that failed as complete as those of one that ends there, and report it."""
-        with suppress(Exception):  # the failure may be that nothing can be written
+        with suppress(Exception):  # perhaps nothing can be written
             self._step.complete()
         self._report()
 
     def _tidy(self, read_bytes: int) -> None:
-        """Remove what has expired, or tidy the table, a while; where both are kept, the table is tidied at the end."""
+        """Remove expired files, or tidy the table for a while; if both are kept, the table is tidied at the end."""
         if self._clean is not None:
             self._clean.step()
         elif self._upkeep is not None:
             self._upkeep.after_batch(read_bytes)
 
     def while_idle(self) -> None:
-        """Tidy the table a while: rows expire, too, where no message comes."""
+        """Tidy the table for a while: rows also expire if no message comes."""
         if self._upkeep is not None:
             self._upkeep.after_batch(0)
 
     def look(self) -> None:
-        """Remove some of what has expired, and commit a merge whose files have been written since the last batch."""
+        """Remove some expired files, and commit a merge whose files have been written since the last batch."""
         if self._clean is not None:
             self._clean.step()
         if self._upkeep is not None:
             self._upkeep.look()
 
     def finish(self) -> None:
-        """Do what is left to be done after the last batch of a run that ends with the log."""
+        """Do the work that is left after the last batch of a run that ends with the log."""
         self.settle()
         if self._clean is not None:
             self._clean.step(SECONDS_AT_END)
@@ -302,7 +302,7 @@ class Dispatch:
             self._upkeep.at_end()
 
     def close(self) -> None:
-        """Give up what was begun beside the batches, and close the files; no batch follows."""
+        """Abandon work that was begun beside the batches, and close the files; no batch follows."""
         if self._upkeep is not None:
             self._upkeep.close()
         for each in self._files:
@@ -310,7 +310,7 @@ class Dispatch:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# How much of the log one micro-batch of a query takes, in the stream and while sinks catch up with it.
+# The sizes of a query's micro-batches, in the stream and while sinks catch up with it.
 
 _WORTH_A_TASK = 32 * 1024 * 1024
 
@@ -319,7 +319,7 @@ _WORTH_A_TASK = 32 * 1024 * 1024
 class BatchSizes:
     """Limits of a micro-batch: its bytes, its messages (None for any number) and the bytes of one of its ranges.
 
-    `bytes_a_wave` is what is written, at least, while more of the batch is read.
+    While more of the batch is read, at least `bytes_a_wave` are written together.
     """
 
     bytes_a_batch: int
@@ -329,10 +329,10 @@ class BatchSizes:
 
     @classmethod
     def of(cls, config: PipelineConfig, names: Sequence[str]) -> BatchSizes:
-        """The sizes of a query that keeps all of `names` (LOGIC, TABLE): the lesser ones."""
+        """Return the sizes for a query that keeps all of `names` (LOGIC, TABLE): the lesser ones."""
         sizes = [config.table if name == TABLE else config.logic for name in names]
         bytes_a_batch = min(each.max_bytes_per_trigger for each in sizes)
-        # No core is without a range of a full batch, unless that makes ranges that are not worth a task.
+        # Every core gets a range of a full batch, unless the ranges would then be too small for a task.
         bytes_a_core = max(_WORTH_A_TASK, bytes_a_batch // (processes_of(config.spark.master) or 1))
         bytes_a_range = min(bytes_a_core, *(each.max_bytes_per_partition for each in sizes))
         # Each wave is a commit of the table.
@@ -350,7 +350,7 @@ def read_ranges(
     prepare: Callable[[], None] | None = None,
     announce: Callable[[OffsetRange, bytes], None] | None = None,
 ) -> list[RangeEffects]:
-    """The effects that `task` reads from the batch's ranges, in log order; the first range's error is raised.
+    """Return the effects of the batch's ranges, in log order, as `task` reads them; raise the first range's error.
 
     Each of Spark's tasks calls `prepare` first, and `announce` with each range and its outcome (``outcome_of``).
     """
@@ -369,11 +369,11 @@ def read_ranges(
 
 
 def read_announced(ranges: DataFrame, task: RangeTask, on_range: OnRange, least_bytes: int) -> list[RangeEffects]:
-    """As `read_ranges`; `on_range` hears of ranges of `least_bytes` or more that are read while others still are."""
+    """Do `read_ranges`; `on_range` gets ranges of `least_bytes` or more while other ranges are still read."""
 
     def heard(words: bytes) -> None:
         read = pickle.loads(words)  # noqa: S301
-        if isinstance(read, RangeEffects):  # the job's result has errors
+        if isinstance(read, RangeEffects):  # errors are in the job's result
             on_range(read)
 
     with announcements(ranges.sparkSession, heard) as announce:
@@ -386,7 +386,7 @@ def read_announced(ranges: DataFrame, task: RangeTask, on_range: OnRange, least_
 
 
 def read_here(small: SmallBatches | None, batch_id: int, task: RangeTask) -> list[RangeEffects] | None:
-    """What `task` reads from the batch's ranges in this process, in log order; None if a job is to read them.
+    """Read the batch's ranges with `task` in this process, in log order; None if a job is to read them.
 
     The arrays of pieces stay in memory.
     """
@@ -395,19 +395,19 @@ def read_here(small: SmallBatches | None, batch_id: int, task: RangeTask) -> lis
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Micro-batches that hold little: the driver reads them itself, since a job of Spark's takes longer than that.
+# Small micro-batches: the driver reads them itself, since a job of Spark's takes longer.
 
-# One core reads and decodes so much in less time than a job takes that has nothing to read.
+# A single core decodes this much faster than an empty Spark job runs.
 SMALL_BYTES = 8 * 1024 * 1024
-# And so much in less time than Spark takes to start its workers. Later batches of this size are better read by these:
+# And this much faster than Spark starts its workers. Later batches of this size are better read by the workers:
 # the driver's Python would keep the other query waiting.
 SMALL_FIRST_BYTES = 32 * 1024 * 1024
 
 
 def is_first_small(log: LogReader, start: int) -> bool:
-    """Whether a start of a query that goes on at `start` finds so little in the log that it takes no job.
+    """Whether a query that starts at `start` finds so little in the log that it takes no job.
 
-    Raises what ``LogReader.reaches_beyond`` raises.
+    Errors are those of ``LogReader.reaches_beyond``.
     """
     return not log.reaches_beyond(start + SMALL_FIRST_BYTES)
 
@@ -418,24 +418,24 @@ class SmallBatches:
     Attributes
     ----------
     begin
-        Where Spark's first batch begins, which Spark does not note; None if unknown.
+        The begin of Spark's first batch, which Spark does not note; None if unknown.
     """
 
     def __init__(self, checkpoint: Path, log: LogReader) -> None:
-        """`checkpoint` is the query's Spark checkpoint; `log` is only asked for its options."""
+        """Take the query's Spark `checkpoint`, and the options of `log`."""
         self.begin: int | None = None
         self._checkpoint = checkpoint
         self._log = LogReader(log.options)
-        # The batch that was asked for last, and its end.
+        # The last batch that `ranges` was called for, and its end.
         self._last: tuple[int, int] | None = None
-        # The batch that was asked for first; Spark numbers it on from its checkpoint.
+        # The first batch that `ranges` was called for; Spark continues the numbers of its checkpoint.
         self._first_id: int | None = None
 
     def ranges(self, batch_id: int) -> list[OffsetRange] | None:
-        """The ranges of one of Spark's batches, in log order; None if a job is to read them.
+        """Return the ranges of one of Spark's batches, in log order; None if a job is to read them.
 
-        Spark notes where a batch ends before it begins with it. Whatever is wrong with that, or with the log, the job
-        meets, too, and says so.
+        Spark notes the end of a batch before it begins the batch. If anything is wrong with the note, or with the log,
+        the job meets it and reports it.
         """
         if self._first_id is None:
             self._first_id = batch_id
@@ -455,7 +455,7 @@ class SmallBatches:
         return self._last[1]
 
 
-# A record that is being written looks like a bad one for a moment.
+# A record that is being written looks like a bad one for a moment, so a bad one must last this long.
 _STANDS_S = 5.0
 
 
@@ -463,7 +463,7 @@ class LogContinuity:
     """The checks for one query; it has its own reader of the log, since queries run side by side."""
 
     def __init__(self, name: str, log: LogReader, *, fail_on_data_loss: bool) -> None:
-        """`name` is the query's; with `fail_on_data_loss`, as the option has it, no record may be passed over."""
+        """Check the query `name`; with `fail_on_data_loss`, as the option has it, no record may be passed over."""
         self._name = name
         self._log = LogReader(log.options)
         self._fail_on_data_loss = fail_on_data_loss
@@ -471,8 +471,8 @@ class LogContinuity:
     def check(self, records: Iterable[RecordFingerprint | None]) -> None:
         """Raise CommitLogRewoundError unless the log has each of the `records`, the sinks' last ones.
 
-        This is called after a batch was read and before any of it is written: a broker that cuts its log overwrites
-        these records before it writes anything behind them.
+        Call this after a batch was read and before any of it is written: a broker that cuts its log overwrites these
+        records before it writes anything after them.
 
         Raises
         ------
@@ -485,17 +485,17 @@ class LogContinuity:
                 raise rewound(known, found, self._name)
 
     def left_after(self, error: Exception, ranges: DataFrame, records: Iterable[RecordFingerprint | None]) -> DataFrame:
-        """The ranges of a batch that are left to be read after `error`: with ``failOnDataLoss=false`` some expired.
+        """Return the ranges of a batch that are left to read after `error`: with ``failOnDataLoss=false`` some expired.
 
         Raises
         ------
         CommitLogRewoundError, TransientError
-            The log was cut, or is away. `records` are the sinks' last ones.
+            The log was cut, or cannot be reached. `records` are the sinks' last ones.
         Exception
             The error itself: reading fewer ranges would not help.
         """
         self.check(records)
-        if isinstance(error, CorruptRecordError):  # a cut may have made it: it was valid when the batch was planned
+        if isinstance(error, CorruptRecordError):  # a cut may be the cause: the batch was valid when it was planned
             rows = ranges.collect()
             self.check_reaches(min(row["start"] for row in rows), max(row["end"] for row in rows))
         if self._fail_on_data_loss or not isinstance(error, DataLossError):
@@ -510,7 +510,7 @@ class LogContinuity:
     def check_reaches(self, start: int, stop: int) -> None:
         """Check that the log's records still lead from `start` to `stop`, the end of a batch that was planned.
 
-        Damage in a segment that another one follows does not end the log, and is not reported here.
+        Damage in a segment that another one follows does not end the log; a later read reports it.
 
         Raises
         ------
@@ -526,7 +526,7 @@ class LogContinuity:
             )
 
     def rows_of(self, results: Sequence[RangeEffects]) -> list[RangeEffects]:
-        """The results (at least one, in log order) joined, except where records between two of them have expired.
+        """Join the results (at least one, in log order), except where records between two of them have expired.
 
         Raises
         ------
@@ -542,7 +542,7 @@ class LogContinuity:
         return [RangeEffects.join(row) for row in rows]
 
     def next_available(self, end_offset: int) -> int:
-        """Where sinks that end at `end_offset` go on: there, unless what follows has expired and may be passed over."""
+        """Return where sinks that end at `end_offset` continue: there, or after expired records that they may skip."""
         return end_offset if self._fail_on_data_loss else self._log.next_available(end_offset)
 
     def is_gone(self, end_offset: int, start: int) -> bool:
@@ -550,7 +550,7 @@ class LogContinuity:
         return end_offset < start <= self.next_available(end_offset)
 
     def report_expired(self, name: str, end_offset: int, start: int) -> None:
-        """Warn that what is kept as `name` goes on without `[end_offset, start)`."""
+        """Warn that the sinks of `name` continue without `[end_offset, start)`."""
         _log.warning(
             "%s ends at %d and the log goes on at %d: %d bytes between expired unread; going on without them",
             name,
@@ -561,7 +561,7 @@ class LogContinuity:
 
 
 class BadEndWatch:
-    """Warns, once for each offset, that a query waits at something that is no record, and says what can be done."""
+    """Warns, once for each offset, that a query waits at bytes that are not a record, and says what can be done."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock` is monotonic, in seconds."""
@@ -570,9 +570,9 @@ class BadEndWatch:
         self._warned: dict[str, tuple[int, str]] = {}
 
     def note(self, query: str, offset: int, verdict: str | None) -> str | None:
-        """Note that the query saw the log's end at `offset`, with a bad record of this verdict there, None if none.
+        """Note that the query saw the log's end at `offset`, with a bad record of this verdict there, or None.
 
-        Returns what the query waits at once that has stood there for a while; None otherwise.
+        Return the cause of the wait once it has lasted for a while; None otherwise.
         """
         now = self._clock()
         known = self._since.get(query)

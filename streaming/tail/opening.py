@@ -1,12 +1,12 @@
-"""How the queries of a run are opened, at the start and after a failure: sinks, recovered and checked, then Spark.
+"""Opening the queries of a run, at the start and after a failure: sinks, recovered and checked, then Spark.
 
-An opening is always the same; after the first one, nothing is made where something was, neither a table nor a setting
-of the store.
+An opening is always the same; after the first one, it never makes a table or a setting of the store again that existed
+before.
 
-While Spark starts a query, work that its first micro-batch would otherwise wait for is rehearsed. The first job of a
-session takes half a second longer than later ones: Spark loads and compiles what such jobs need, and every core starts
-its workers. A first micro-batch that needs no job waits for none of that, and a start has no processor to spare: then
-only what plans it is started.
+While Spark starts a query, the work that its first micro-batch would otherwise wait for is rehearsed. The first job of
+a session takes half a second longer than later ones: Spark loads and compiles the code for such jobs, and every core
+starts its workers. A first micro-batch without a job does not wait for that, and a start has no processor to spare:
+then only the processes for planning are started.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ from reput.streaming.tail.upkeep import BatchUpkeep, CleanConsumeQueueService
 from reput.streaming.tasks.executors import check_executors, files_to_look_at, runs_elsewhere
 
 _log = logging.getLogger("reput")
-# What the table's upkeep gets after a batch, however short the trigger.
+# The table's upkeep gets at least this time after a batch, however short the trigger.
 _UPKEEP_SECONDS_MIN = 0.5
 _POOL = "spark.scheduler.pool"
-# Names of the sockets where this process answers what Spark asks of its queries' logs.
+# Names of the sockets where this process answers Spark's questions about its queries' logs.
 _sockets = count(1)
 
 
@@ -75,9 +75,9 @@ def check_shared(
     *,
     must_exist: bool,
 ) -> None:
-    """See whether a cluster has what tasks for `names` (LOGIC, TABLE) need; raises as `check_executors`.
+    """Check that a cluster has what tasks for `names` (LOGIC, TABLE) need; errors as in `check_executors`.
 
-    A table that `must_exist` and is away is left to the caller that opens it.
+    If a table that `must_exist` cannot be reached, the caller that opens it reports that.
 
     Raises
     ------
@@ -99,7 +99,7 @@ def check_shared(
 
 @dataclass(frozen=True)
 class OpenTable:
-    """The message table, recovered; a reader of the log of its own; the files of its progress record."""
+    """The message table, recovered; its own reader of the log; the files of its progress record."""
 
     messages: MessageTable
     log: LogReader
@@ -131,7 +131,7 @@ class QueryOpener:
         is_stopped: Callable[[], bool],
         available_now: bool,
     ) -> None:
-        """`logic` is recovered and not used yet; `check_output` raises if nothing may be written to the output."""
+        """Take `logic`, recovered and not used yet; `check_output` raises if nothing may be written to the output."""
         self._config = config
         self._paths = paths
         self.logic = logic
@@ -146,8 +146,8 @@ class QueryOpener:
     def first(self) -> list[Dispatch]:
         """Open each query's sinks: one query for queues with index and one for the table, or one for both.
 
-        One query for both reads the log once. They must stand at the same physical offset, and both want nothing but
-        to get to the log's end; otherwise neither holds the other up.
+        One query for both reads the log once. For that both must end at the same physical offset, and the run must end
+        with the log; otherwise each would delay the other.
         """
         with ExitStack() as stack:
             table = None
@@ -168,17 +168,17 @@ class QueryOpener:
         if quarantine is not None:
             ends.append(quarantine.end_offset)
         if self._available_now and len({aligned(self.logic.log, end) for end in ends}) == 1:
-            forget(self._paths.checkpoint_of(TABLE))  # Spark would begin where it is, and it stays behind
+            forget(self._paths.checkpoint_of(TABLE))  # it would fall behind, and a later start would begin there
             return [self._logic_dispatch(must_exist=False, table=table)]
         return [self._logic_dispatch(must_exist=False), self._table_dispatch(table)]
 
     def again(self, sessions: Sessions, names: Sequence[str]) -> OpenQuery:
-        """Open the query that keeps `names` (LOGIC, TABLE) once more; the one before must be closed.
+        """Open the query that keeps `names` (LOGIC, TABLE) again; the one before must be closed.
 
         Raises
         ------
         ReputError
-            What a start raises, or ``StoreLock.check_in_place``.
+            As at a start, or from ``StoreLock.check_in_place``.
         """
         self._check_output()
         spark = sessions.current()
@@ -212,12 +212,12 @@ class QueryOpener:
         """
         checkpoint = self._paths.checkpoint_of(dispatch.names[0])
         began_at, broker = dispatch.end_offset, broker_of_thread()
-        if broker is not None:  # a query of Spark keeps the pool of the thread that starts it
+        if broker is not None:  # Spark's query keeps the pool of the thread that starts it
             spark.sparkContext.setLocalProperty(_POOL, _called(dispatch.names[0], broker))
         forget_planned_batch(checkpoint, dispatch.log)
         with at_work_for(broker, dispatch.names[0]):
             catch_up(spark, self._config, dispatch, checkpoint, self._is_stopped)
-        if self._is_stopped():  # the sinks may still be behind the checkpoint
+        if self._is_stopped():  # the sinks may not have reached the checkpoint
             raise StoppedBetweenBatchesError
         self._check_output()
         progress = SparkProgress(dispatch.names[0], self._reporter.state)
@@ -237,7 +237,7 @@ class QueryOpener:
         name, sizes = dispatch.names[0], BatchSizes.of(self._config, dispatch.names)
         dispatch.small.begin = aligned(dispatch.log, dispatch.end_offset)
         options = self._config.source_options(
-            # Only a first batch asks for it: where batch 0 begins is recorded in the sinks, not in Spark's checkpoint.
+            # Only a first batch needs this: the sinks, not Spark's checkpoint, record where batch 0 begins.
             startingOffset=dispatch.small.begin,
             maxBytesPerTrigger=sizes.bytes_a_batch,
             maxMessagesPerTrigger=sizes.messages_a_batch,
@@ -262,7 +262,7 @@ class QueryOpener:
         return query, answers
 
     def _logic_dispatch(self, *, must_exist: bool, table: OpenTable | None = None) -> Dispatch:
-        """What keeps queues and index, and the table, if that is given."""
+        """Return the dispatch for queues and index, and for the table, if that is given."""
         output, quarantine = self.logic, None
         if output.quarantine is not None:
             quarantine = self._quarantine_step(must_exist=must_exist)
@@ -286,7 +286,7 @@ class QueryOpener:
         )
 
     def _table_dispatch(self, table: OpenTable) -> Dispatch:
-        """What keeps the table alone."""
+        """Return the dispatch for the table alone."""
         step = WriteStep(None, table.files, table.log.decode_options, table=table.messages)
         return Dispatch(
             *(self._config, self._paths, self._reporter, table.log, step, [table.files]),
@@ -294,7 +294,7 @@ class QueryOpener:
         )
 
     def _table(self, *, must_exist: bool) -> OpenTable:
-        """Open the table and find out how far it is."""
+        """Open the table and find its end."""
         assert self._paths.table is not None
         log, files = self.logic.log.beginning_at(self._begin), DurableFiles(self._paths.output)
         with at_work_for(broker_of_thread(), TABLE), ExitStack() as stack:
@@ -332,12 +332,12 @@ class QueryOpener:
 
 
 def _called(query: str, broker: str | None) -> str:
-    """What Spark calls a query, and its pool: the names of one session differ."""
+    """Return the name of a query, and of its pool, in Spark: the names in one session differ."""
     return query if broker is None else f"{query} of {broker}"
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Bringing sinks that are behind Spark's checkpoint up to it.
+# Bringing sinks up to Spark's checkpoint.
 
 
 def catch_up(
@@ -376,7 +376,7 @@ def catch_up(
 
 
 _SEGMENT_BYTES = 64 * 1024
-# What a range of 256 MiB with small records takes, see `take_memory`.
+# The memory for a range of 256 MiB with small records, see `take_memory`.
 _BLOCKS, _BLOCKS_WITH_TABLE = 1, 3
 
 
@@ -389,7 +389,7 @@ def rehearse(spark: SparkSession, task: RangeTask, broker: str, *, with_table: b
     """Read a log of one record per core with `task`, and `with_table` write files of a table from it.
 
     If the first batch `is_far_behind` the log's end, the workers also take the memory that full ranges need. All files
-    are in this run's directory, which only the processes of this machine see, and are gone on return.
+    are in this run's directory, which only the processes of this machine see; they are removed on return.
     """
     decode = replace(task.decode, check_crc=False)
     with _small_log(spark.sparkContext.defaultParallelism) as options:
@@ -400,14 +400,14 @@ def rehearse(spark: SparkSession, task: RangeTask, broker: str, *, with_table: b
         task = replace(task, decode=decode, file_writer=writer)
         prepare = partial(take_memory, _BLOCKS_WITH_TABLE if with_table else _BLOCKS) if is_far_behind else None
         ranges = ranges_between(spark, options)
-        # A core has two workers, one that gives a task its range and one that reads it, and they take turns.
+        # A core has two workers, which take turns: one gives a task its range and one reads it.
         for _ in range(2):
             read_ranges(ranges, task, prepare)
 
 
 @contextmanager
 def _small_log(records: int) -> Iterator[dict[str, Any]]:
-    """A log in this run's directory for the length of a ``with`` block, as the source's options: a range a record."""
+    """Make a log in this run's directory for a ``with`` block; yield the source's options: a range a record."""
     with tempfile.TemporaryDirectory(dir=run_directory(), prefix="rehearsal-") as directory:
         commit_log = Path(directory, "commitlog")
         write_small_log(commit_log, _SEGMENT_BYTES, records)

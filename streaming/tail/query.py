@@ -1,9 +1,9 @@
 """A query of the stream: opened, watched, closed after a failure, and opened again while the failure may pass.
 
 `SupervisedQuery` is its whole life, `OpenQuery` the time between an opening and the closing after it, and `BatchGate`
-the door through which its micro-batches come. `Retry` says whether a query that failed is opened again, and when:
-pauses grow, and `Causes` find the cause of a failure. `SparkProgress` is asked before the next micro-batch. A listener
-hears of micro-batches later, and of some not at all where there are several a second.
+the door through which its micro-batches come. `Retry` decides whether a query that failed is opened again, and when:
+pauses grow, and `Causes` find the cause of a failure. `SparkProgress` asks Spark before the next micro-batch. A
+listener would get micro-batches later, and miss some if there are several a second.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class BatchGate:
         broker: str | None = None,
         at_first: Callable[[DataFrame], None] | None = None,
     ) -> None:
-        """`check` raises if nothing may be written just now; it is asked before each batch.
+        """Call `check` before each batch; it raises if nothing may be written now.
 
-        `broker` is who the threads work for that call it; Spark's know none. `at_first` is called before the first
-        batch.
+        The threads that call the gate work for `broker`; Spark's threads have none. `at_first` is called before the
+        first batch.
         """
         self._dispatch = dispatch
         self._broker = broker
@@ -62,15 +62,15 @@ class BatchGate:
         self._at_first = at_first
         self._stopping = threading.Event()
         self._idle = threading.Lock()
-        #: What ended a batch, or the idle work after it, halfway: sinks may have some of the effects, and must be
-        #: recovered before the next batch.
+        #: The error that ended a batch, or the idle work after it, halfway: sinks may have some of the effects, and
+        #: must be recovered before the next batch.
         self.failure: BaseException | None = None
 
     def __call__(self, ranges: DataFrame, batch_id: int) -> None:
-        """Process the batch, or after a request to stop end the query with StoppedBetweenBatchesError."""
+        """Process the batch; after a request to stop, end the query with StoppedBetweenBatchesError instead."""
         with at_work_for(self._broker, self._dispatch.names[0]), self._idle:
             if self._stopping.is_set():
-                # The previous batch is committed. This one is planned, and will be done after the next start.
+                # The previous batch is committed. This one is planned, and runs after the next start.
                 raise StoppedBetweenBatchesError
             try:
                 self._check()
@@ -83,7 +83,7 @@ class BatchGate:
                 raise
             except BaseException as error:
                 self.failure = error
-                # py4j does not catch these: its thread would end, and the JVM would wait for its answer for ever.
+                # py4j does not catch these: its thread would end, and the JVM would wait for an answer for ever.
                 msg = f"{type(error).__name__} in a micro-batch: {error}"
                 raise RuntimeError(msg) from error
 
@@ -92,7 +92,7 @@ class BatchGate:
         self._if_idle(self._dispatch.while_idle)
 
     def look(self) -> None:
-        """Let the dispatch do what is due each second, under the conditions of `while_idle`."""
+        """Let the dispatch do the work of each second, under the conditions of `while_idle`."""
         self._if_idle(self._dispatch.look)
 
     def _if_idle(self, action: Callable[[], None]) -> None:
@@ -109,7 +109,7 @@ class BatchGate:
                 self._idle.release()
 
     def settle(self) -> None:
-        """Wait for the current batch, and until all that was read is written; what fails is noted as `failure`."""
+        """Wait for the current batch, and until everything that was read is written; note an error as `failure`."""
         with self._idle:
             try:
                 self._dispatch.settle()
@@ -129,7 +129,7 @@ class StoppedBetweenBatchesError(Exception):
 # ----------------------------------------------------------------------------------------------------------------------
 # One query of Spark at work: its sinks, its gate, the files it writes; and how it is stopped and closed.
 
-# How long a stopped query may take to note that its last batch is done.
+# The longest time for a stopped query to note that its last batch is done.
 _STOP_SECONDS = 10.0
 # Between two polls of an idle log, Spark is at rest only for its `pollingDelay`, which must not be missed.
 _STOP_POLL_SECONDS = 0.003
@@ -142,11 +142,11 @@ class OpenQuery:
     Attributes
     ----------
     answers
-        Tells Spark's process of the query what it asks of the log.
+        Answers the questions about the log of the query's process in Spark.
     progress
-        Asks Spark what it says of the query.
+        Asks Spark about the query.
     began_at
-        Where the dispatch ended when its sinks had been recovered.
+        The end of the dispatch after its sinks had been recovered.
     has_died
         Whether Spark's JVM has died, so that there is nothing to stop.
     """
@@ -165,7 +165,7 @@ class OpenQuery:
         return bool(self.query.isActive)
 
     def failure(self) -> BaseException | None:
-        """What ended it: what a batch or the source raised, as it was, or else Spark's error; None if nothing did."""
+        """The error that ended it: that of a batch or of the source, or else Spark's error; None without one."""
         error = self.query.exception()
         if self.gate.failure is not None:
             return self.gate.failure
@@ -173,12 +173,12 @@ class OpenQuery:
 
     @property
     def has_advanced(self) -> bool:
-        """Whether its sinks have got further than where they were recovered."""
+        """Whether its sinks end further on than when they were recovered."""
         return self.dispatch.end_offset > self.began_at
 
     @property
     def goes_on(self) -> bool:
-        """Whether it got anywhere since it was opened: by a batch, or by finding, again and again, that none is due."""
+        """Whether it works since it was opened: a batch succeeded, or it found repeatedly that none is due."""
         return self.has_advanced or self.query.lastProgress is not None
 
     @property
@@ -196,7 +196,7 @@ class OpenQuery:
 
 
 def stop_between_batches(query: StreamingQuery, gate: BatchGate, has_died: Callable[[], bool]) -> None:
-    """Stop a query after the current batch, giving Spark time to note that it is done; not if its JVM `has_died`."""
+    """Stop a query after the current batch, giving Spark time to note that it is done, unless its JVM `has_died`."""
     gate.close()
     deadline = time.monotonic() + _STOP_SECONDS
     try:
@@ -209,15 +209,14 @@ def stop_between_batches(query: StreamingQuery, gate: BatchGate, has_died: Calla
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# A query's life: it is opened in a thread of its own. Meanwhile the run goes on: the other query, and the answer to a
-# stop.
+# A query's life: it is opened in a thread of its own. Meanwhile the other query works, and a stop is answered.
 
-#: The cause of an error of a query, in a batch or not, and whether the run waits for that to pass.
+#: Returns the cause of an error of a query, in a batch or not, and whether the run waits for it to pass.
 Judge = Callable[[BaseException, bool], tuple[BaseException, bool]]
 
 
 class SupervisedQuery:
-    """Keeps one query going; `names` are what it keeps, the first one is its name.
+    """Keeps one query running; `names` are its sinks, the first one is its name.
 
     All methods are for one thread, which calls `look` several times a second.
     """
@@ -233,10 +232,10 @@ class SupervisedQuery:
         *,
         asked_every_s: float = 0.0,
     ) -> None:
-        """`open_again` opens it again, in another thread; `clock` is monotonic, in seconds, as that of `retry`.
+        """`open_again` opens it again, in another thread; `clock` is monotonic, in seconds, and also that of `retry`.
 
-        Spark is asked about a query that is well only every `asked_every_s` seconds: each question takes processor time
-        of this process and of the JVM, also where nothing comes.
+        Spark is asked about a query without a failure only every `asked_every_s` seconds: each question takes processor
+        time of this process and of the JVM, even if no message comes.
         """
         self.names = names
         self._open_again = open_again
@@ -249,11 +248,11 @@ class SupervisedQuery:
         self._asked_every_s = asked_every_s
         self._asked_at = float("-inf")
         self._opening: tuple[threading.Thread, Future[OpenQuery]] | None = None
-        self._is_out_of_date = False  # what is being opened
+        self._is_out_of_date = False  # whether to open again the query that is being opened
 
     @property
     def name(self) -> str:
-        """What the query is called."""
+        """The query's name."""
         return self.names[0]
 
     @property
@@ -262,16 +261,16 @@ class SupervisedQuery:
         return self._query
 
     def begin(self, query: OpenQuery) -> None:
-        """Look after `query`, which was opened for the first time."""
+        """Take over `query`, which was opened for the first time."""
         self._query = query
 
     def look(self) -> bool:
-        """Go on with what is due; returns whether there is anything to look after: False once it ended by itself.
+        """Do what is due; return whether the query still needs this: False once it has ended by itself.
 
         Raises
         ------
         BaseException
-            What ended it, if that does not pass, or has lasted too long.
+            The error that ended it, if it does not pass, or has lasted too long.
         """
         if self._query is None:
             self._wait()
@@ -296,7 +295,7 @@ class SupervisedQuery:
         return is_active
 
     def _is_well(self, query: OpenQuery) -> bool:
-        """Whether nothing has failed, and the query has got on since it was opened."""
+        """Whether nothing has failed, and the query works since it was opened."""
         return query.gate.failure is None and not self._retry.is_in_row
 
     def fail(self, error: BaseException) -> None:
@@ -309,16 +308,16 @@ class SupervisedQuery:
         """
         if self._query is None:
             return
-        # First it ends: nothing may be written beside its successor.
+        # It must end first: nothing may be written beside its successor.
         query = self._close()
         if self._retry.is_in_row and query.has_advanced:
             self._resume()
         self._pause(error, in_batch=query.failed_in_batch)
 
     def renew(self) -> None:
-        """Close the query after its current batch and open it again, in another thread; nothing has failed.
+        """Close the query after its current batch and open it again, in another thread, although nothing has failed.
 
-        One that is being opened is closed and opened again when it is open; one that waits is opened in its time.
+        A query that is being opened is closed and opened again after that; a waiting one is opened in its time.
         """
         query, self._query = self._query, None
         if query is None:
@@ -327,12 +326,12 @@ class SupervisedQuery:
         self._begin_opening(lambda: self._opened_after(query))
 
     def settle(self) -> None:
-        """Look after a stop was asked for: what may pass is left to the next start, any other failure is raised."""
+        """Finish after a request to stop: leave a failure that may pass to the next start, and raise any other."""
         if self._query is None:
             return
         try:
             error = self._query.failure()
-            if error is None:  # behind that Spark may tell of a batch that did not begin any more
+            if error is None:  # after an error Spark may report a batch that never began
                 self._query.gate.close()
                 error = self._query.gate.failure
         except Exception as failed:  # noqa: BLE001  as in `look`
@@ -364,7 +363,7 @@ class SupervisedQuery:
         try:
             query.close()
         except Exception as error:
-            # Its gate is closed first, so it writes nothing any more, even if Spark cannot stop it.
+            # Its gate is closed first, so it writes nothing more, even if Spark cannot stop it.
             if not self._judge(error, False)[1]:
                 raise
 
@@ -405,7 +404,7 @@ class SupervisedQuery:
         if not passes:
             raise cause
         failure = failure_of(cause)
-        text = one_line(failure.cause)  # what to do about it is for who reads that the run ended
+        text = one_line(failure.cause)  # advice is for the reader of the run's end
         pause = self._retry.after(text)
         if pause is None:
             raise self._retry.given_up(self.name, failure) from error
@@ -443,18 +442,18 @@ PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
 @dataclass(frozen=True)
 class Pause:
-    """What comes before an attempt.
+    """The pause before an attempt.
 
     Attributes
     ----------
     seconds
-        How long it is.
+        Its length.
     attempt
-        Which attempt in a row follows it, counted from 1.
+        The number of the attempt after it in this row, counted from 1.
     since_s
-        How long ago the first failure in this row was.
+        The seconds since the first failure in this row.
     is_news
-        Whether it says more than the pause before: it is longer, or the failure is another.
+        Whether it differs from the pause before: it is longer, or the failure is another.
     """
 
     seconds: float
@@ -464,7 +463,7 @@ class Pause:
 
 
 class Retry:
-    """The attempts of one query. They are in a row as long as the query does not go on between two failures."""
+    """The attempts of one query. They are in a row as long as the query does not work between two failures."""
 
     def __init__(
         self,
@@ -482,11 +481,11 @@ class Retry:
 
     @property
     def is_in_row(self) -> bool:
-        """Whether the query failed, and was not seen to go on since."""
+        """Whether the query failed, and has not been seen to work since."""
         return self._since is not None
 
     def after(self, failure: str) -> Pause | None:
-        """The pause after a failure, given as its text; None if it is given up."""
+        """Return the pause after a failure, given as its text; None to give up."""
         now = self._clock()
         if self._since is None:
             self._since = now
@@ -494,20 +493,20 @@ class Retry:
         if left <= 0:
             return None
         self._attempts += 1
-        # The last attempt is made at the very end.
+        # The last attempt comes at the very end.
         seconds = min(self._pauses_s[min(self._attempts, len(self._pauses_s)) - 1], left)
         is_news = self._attempts <= len(self._pauses_s) or failure != self._told
         self._told = failure
         return Pause(seconds, self._attempts, now - self._since, is_news)
 
     def went_on(self) -> float:
-        """End the row; returns how many seconds it lasted."""
+        """End the row; return how many seconds it lasted."""
         lasted = 0.0 if self._since is None else self._clock() - self._since
         self._since, self._attempts, self._told = None, 0, None
         return lasted
 
     def given_up(self, query: str, failure: ReputError) -> ReputError:
-        """The error that ends a run in which `query` could not get over `failure`.
+        """Return the error that ends a run in which `query` could not get over `failure`.
 
         A supervisor starts the same command again, unless a directory of the output is missing: a start would make a
         new one there.
@@ -523,9 +522,9 @@ class Retry:
 # ----------------------------------------------------------------------------------------------------------------------
 # The cause of a failure of a query, and whether the run waits for that to pass.
 #
-# Without the output, Spark, the log or the table everything fails, in many ways: what is gone is the cause.
+# Without the output, Spark, the log or the table everything fails, in many ways: the cause is whichever is gone.
 
-# The connections of a killed process close before the process is seen to have ended.
+# The connections of a killed process close before the process has ended.
 _JVM_ENDS_WITHIN_S = 0.5
 
 
@@ -552,9 +551,9 @@ class Causes:
         self._available_now = available_now
 
     def judge(self, names: Sequence[str], error: BaseException, *, in_batch: bool) -> tuple[BaseException, bool]:
-        """The cause of `error` of the query that keeps `names`, and whether to wait for it to pass.
+        """Return the cause of `error` of the query that keeps `names`, and whether to wait for it to pass.
 
-        `in_batch` says that it ended a batch, and not Spark's own work between two of them.
+        `in_batch` means that it ended a batch, not Spark's own work between two of them.
         """
         cause = self._cause(names, error)
         if self._available_now:
@@ -605,7 +604,7 @@ class SparkProgress:
         self._query = query
 
     def note(self) -> Any:
-        """Note what Spark says of the last batch that it has ended, and return its progress; None if there is none.
+        """Note Spark's report on the last batch that it has ended, and return its progress; None if there is none.
 
         Any thread may call this.
         """

@@ -1,6 +1,6 @@
 """The ranges of a log as rows of Spark: those of a stream, those between two offsets, and none at all.
 
-Spark's Python processes that plan a read import this module; it loads no compiled code.
+Spark's Python processes that plan a read import this module, so it loads no compiled code.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from pyspark.sql.types import StructType
 
 from reput.source.data_source import NAME, CommitLogDataSource
 
-# The source is registered anew for each DataFrame: otherwise they would share one Java map of the workers'
+# The source is registered again for each DataFrame: otherwise they would share one Java map of the workers'
 # environment, which two jobs that start at once corrupt for good (OptionalDataException when a task is read, Spark
-# 4.2.0). The lock keeps one from being registered between another one's registration and its loading.
+# 4.2.0). The lock keeps other registrations out between a registration and its loading.
 _registration = threading.Lock()
 
 
 def stream_ranges(spark: SparkSession, options: dict[str, Any]) -> DataFrame:
-    """The ranges of the log's next micro-batches; `options` are the source's."""
+    """Return the ranges of the log's next micro-batches; `options` are the source's."""
     with _registration:
         spark.dataSource.register(CommitLogDataSource)
         return spark.readStream.format(NAME).options(rows="ranges", **options).load()
 
 
 def ranges_between(spark: SparkSession, options: dict[str, Any]) -> DataFrame:
-    """The ranges of the log as `options` limit them (`startingOffset`, `endingOffset`)."""
+    """Return the ranges of the log within `options` (`startingOffset`, `endingOffset`)."""
     with _registration:
         spark.dataSource.register(CommitLogDataSource)
         return spark.read.format(NAME).options(rows="ranges", **options).load()
 
 
 def no_ranges(spark: SparkSession) -> DataFrame:
-    """A read without a range and without a log: its plan takes the processes of any read, and none of the kernels."""
+    """Return a read without a range and without a log: its plan takes the processes of any read, but no kernels."""
     spark.dataSource.register(_NoRanges)
     return spark.read.format(_NoRanges.name()).load()
 
@@ -64,7 +64,7 @@ class _NoRangesReader(DataSourceReader):
 def plan_without_code(ranges: DataFrame) -> None:
     """Have Spark make no Java code for the plans of this query's further micro-batches.
 
-    Such a plan has two nodes and a row for each range, and where the driver reads the ranges nothing runs the code. A
-    query has a session of its own: what the others ask of a table is not touched.
+    Such a plan has two nodes and a row for each range, and if the driver reads the ranges, nothing runs the code. A
+    query has a session of its own, so the questions of others to a table are not affected.
     """
     ranges.sparkSession.conf.set("spark.sql.codegen.wholeStage", "false")

@@ -1,9 +1,9 @@
 """The continuous queries: `logic` for queues and index, `table` for the message table, in one process.
 
 A query is started again if the time of day was set back (`TimeOfDay`), because Spark's trigger waits until a time of
-day. If a person, or a time server, sets that back while it waits, or while a micro-batch runs, it waits for as much
-longer: for days, without a word. Nothing waits longer because the time was set forwards, or because the machine was
-suspended.
+day. If an operator, or a time server, sets that back while a query waits or a micro-batch runs, the query waits longer
+by as much: for days, without a word. A time that is set forwards, or a machine that was suspended, makes no query wait
+longer.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ _POLL_SECONDS = 0.2
 # How often to ask Spark about a query that has no failure; a run that ends with the log asks at each poll.
 _ASKED_EVERY_S = 0.5
 _SPARK_LOG = "spark.log"
-# How often to check that the output is still the one that was locked, and what a query waits at.
+# How often to check that the output is still the one that was locked, and whether a query waits at a bad record.
 _LOOKED_AT_S = 1.0
-# How often a table is tidied to which nothing comes; rows expire at midnight.
+# How often a table without new rows is tidied; rows expire at midnight.
 _TIDIED_AFTER_S = 1800.0
-# A run that ends with the log is waited for: its attempts are few.
+# The user waits for a run that ends with the log, so it makes few attempts.
 _FEW_PAUSES_S = (1.0, 5.0, 15.0)
 
 
@@ -83,7 +83,7 @@ class Tail:
         self._log = LogReader(options)
         self._log_end = LogEndWatch(LogReader(options))
         self._lock: StoreLock | None = None
-        # For what belongs to the run; the sinks have files of their own, which are opened anew after a failure.
+        # The run's own files; the sinks have others, which are opened again after a failure.
         self._files = DurableFiles(paths.output)
         files = DurableFiles(paths.output)
         self._logic = LogicOutput(config, LogicSinks.open(config, files), files, LogReader(options))
@@ -123,7 +123,7 @@ class Tail:
             self._logic.recover_sinks()
             # A new output has no file before its first batch; the files of an older one fit these settings.
             record_in(self._files, self._config, self._config.store)
-            self._logic.recover_quarantine()  # a hole in the log is an error before Spark starts
+            self._logic.recover_quarantine()  # raises for a hole in the log before Spark starts
             self._cleanup = self._cleanup.pop_all()
         return self
 
@@ -135,7 +135,7 @@ class Tail:
 
     @property
     def spark_log(self) -> Path:
-        """Where Spark's own messages go."""
+        """The file of Spark's own messages."""
         return self._files.make_directory(REPUT) / _SPARK_LOG
 
     def stop(self) -> None:
@@ -147,8 +147,8 @@ class Tail:
 
         `prepares` is False if another tail of the same session prepares Spark's workers for all.
 
-        A query that failed for a reason that may pass is opened again, for ``retryForMs`` (see ``Retry``). For
-        that Spark is started again where its JVM has died, if it is given as `Sessions`.
+        A query that failed for a reason that may pass is opened again, for ``retryForMs`` (see ``Retry``). If Spark's
+        JVM has died, Spark is started again for that, provided that it is given as `Sessions`.
 
         Raises
         ------
@@ -169,12 +169,12 @@ class Tail:
 
     @property
     def _names(self) -> list[str]:
-        """What this run keeps."""
+        """The sinks of this run."""
         keeps_logic = bool(self._logic.logic.sinks) or self._logic.quarantine is not None
         return [*([LOGIC] if keeps_logic else []), *([TABLE] if self._paths.table is not None else [])]
 
     def _preparations(self, spark: SparkSession) -> Iterable[Callable[[], None]]:
-        """What to do beside the start of the queries, so that their first micro-batches wait less."""
+        """Return actions to run beside the start of the queries, so that their first micro-batches wait less."""
         if processes_of(self._config.spark.master) is None:
             return [partial(start_workers, spark)]
         logic = self._logic.logic
@@ -184,7 +184,7 @@ class Tail:
                 return [partial(rehearse_planning, spark)]
             behind = self._log.queue().end_of_files - start
         except (ReputError, OSError):
-            return []  # the queries meet it, and say so
+            return []  # the queries meet the error, and report it
         task = RangeTask(self._log.decode_options, logic.needs if logic.sinks else None)
         rehearsal = partial(
             rehearse,
@@ -208,7 +208,7 @@ class Tail:
         except Exception as error:
             # If the output is gone, everything fails; the error names that cause.
             self._check_output()
-            # What asked for the stop may have ended Spark's processes as well.
+            # The sender of the stop may also have ended Spark's processes.
             is_due_to_stop = has_jvm_died() or is_passing(error) or isinstance(error, StoppedBetweenBatchesError)
             if not (self._stop.is_set() and is_due_to_stop):
                 raise
@@ -222,7 +222,7 @@ class Tail:
         for dispatch in first:
             stack.callback(dispatch.close)
             for name in dispatch.names:
-                self._reporter.state.query(name)  # the run starts until each of them runs
+                self._reporter.state.query(name)  # the run counts as starting until each of them runs
         self._log_end.look_ahead(aligned(self._log, min(dispatch.end_offset for dispatch in first)))
         causes = Causes(self._check_output, self._log, sessions, self._paths.table, available_now=available_now)
         for dispatch in first:
@@ -251,7 +251,7 @@ class Tail:
         )
 
     def _look_after(self, sessions: Sessions, *, has_trigger: bool) -> None:
-        """Keep the queries going until they end with the log, or a stop is asked for.
+        """Keep the queries running until they end with the log, or a stop is asked for.
 
         If it `has_trigger`, Spark waits between their micro-batches, by the time of day.
         """
@@ -265,7 +265,7 @@ class Tail:
                     each.fail(jvm_death())
             if has_trigger:
                 self._renew_if_set_back()
-            if sum(each.look() for each in self._queries) == 0:  # each of them is looked at
+            if sum(each.look() for each in self._queries) == 0:  # `any` would skip some of them
                 break
             if time.monotonic() - looked_at >= _LOOKED_AT_S:
                 looked_at = time.monotonic()
@@ -305,19 +305,19 @@ class Tail:
             self._fail_all(error)
 
     def _ending_sinks(self) -> Sequence[Sink] | None:
-        """The sinks of queues and index as the run left them; None if they failed and were not recovered."""
+        """Return the sinks of queues and index as the run left them; None if they failed and were not recovered."""
         for each in self._queries:
             if LOGIC in each.names and (each.query is None or each.query.failed_in_batch):
                 return None
         return (self._logic if self._opener is None else self._opener.logic).logic.sinks
 
     def _check_output(self) -> None:
-        """Raise OutputError if the output was removed or replaced meanwhile, or is away."""
+        """Raise OutputError if the output was removed or replaced meanwhile, or cannot be reached."""
         if self._lock is not None:
             self._lock.check_in_place()
 
     def _note_bad_end(self, name: str, query: OpenQuery) -> None:
-        """Note where the query waits at something that is no record."""
+        """Note where the query waits at bytes that are not a record."""
         try:
             progress = query.progress.note()
         except Exception:  # noqa: BLE001  Spark has died, which the next look at the query finds
@@ -329,7 +329,7 @@ class Tail:
                 self._reporter.state.on_bad_end(name, words)
 
 
-#: What is less is waited for: a query that is opened again stands still for about as long.
+#: A shorter time is waited for: to open a query again takes about as long.
 NOTICED_FROM_S: Final = 1.0
 
 
@@ -344,13 +344,13 @@ class TimeOfDay:
         self._ahead_at_least = self._ahead()[0]
 
     def set_back_by(self) -> float:
-        """By how many seconds the time was set back since the last look; 0.0 if by less than `NOTICED_FROM_S`."""
+        """Return how many seconds the time was set back by since the last look; 0.0 below `NOTICED_FROM_S`."""
         least, most = self._ahead()
         by = self._ahead_at_least - most
         self._ahead_at_least = least
         return by if by >= NOTICED_FROM_S else 0.0
 
     def _ahead(self) -> tuple[float, float]:
-        """How far the time of day is ahead of the clock: at least and at most, since a thread may rest between both."""
+        """Return the least and the most by which the time of day is ahead: a thread may rest between both readings."""
         before, now, after = self._clock(), self._time_of_day(), self._clock()
         return now - after, now - before

@@ -26,24 +26,23 @@ from reput.source.log.log_reader import LogReader, find_record
 from reput.source.log.mapped_file_queue import MappedFileQueue
 
 _log = logging.getLogger("reput")
-#: How long a run that ends with the log may remove expired files, and merge small ones; the next run does the rest.
+#: The time for a run that ends with the log to remove expired files and merge small ones; the next run does the rest.
 SECONDS_AT_END = 30.0
 
 
 class BatchUpkeep:
-    """When a table that grows is tidied, and for how long.
+    """Decides when a growing table is tidied, and for how long.
 
-    A merge of many small files writes one in some tens of milliseconds, one of files that are merged ones themselves
-    takes seconds. So that no micro-batch waits for it, a thread writes its files beside the next ones.
+    A merge of many small files takes some tens of milliseconds, one of files that are merged ones themselves takes
+    seconds. So that no micro-batch waits for that, a thread writes the merged file beside the next ones.
     """
 
     def __init__(
         self, table: TableUpkeep, seconds: float, full_batch: int, report: Callable[[UpkeepDone], None]
     ) -> None:
-        """`table` is tidied; `report` gets what was done.
+        """Tidy `table`; `report` gets the results.
 
-        A step begins nothing further when `seconds` are over. A batch has `full_batch` bytes of the log when the log
-        goes on behind it.
+        A step begins nothing more after `seconds`. A batch of `full_batch` bytes is full: more of the log follows it.
         """
         self._table = table
         self._seconds = seconds
@@ -52,7 +51,7 @@ class BatchUpkeep:
         self._writer = ThreadPoolExecutor(1, "reput-merge")
 
     def after_batch(self, read_bytes: int) -> None:
-        """Tidy a while after a batch of `read_bytes`; a table that is far behind catches up first."""
+        """Tidy for a while after a batch of `read_bytes`; a table that is far behind catches up first."""
         if read_bytes < self._full_batch // 2:
             self._step()
 
@@ -72,23 +71,23 @@ class BatchUpkeep:
         self._report(self._table.step(SECONDS_AT_END, sorts=False))
 
     def close(self) -> None:
-        """Wait for the thread, and remove what it wrote of a merge that was not committed."""
+        """Wait for the thread, and remove the files of a merge that was not committed."""
         self._table.give_up()
         self._writer.shutdown()
 
 
-# How long one step holds a micro-batch up; the next step goes on.
+# The time for which one step delays a micro-batch; the next step continues.
 _SECONDS_A_STEP = 0.5
 
 
 @dataclass(frozen=True)
 class CleanReport:
-    """What was removed after the log's begin had moved.
+    """The files that were removed after the log's begin had moved.
 
     Attributes
     ----------
     min_physic_offset
-        Where the log begins: what was removed had only records before it.
+        The begin of the log: the removed files had only records before it.
     removed
         How many files were removed, by the directory of their kind, such as ``consumequeue``.
     failed
@@ -102,7 +101,7 @@ class CleanReport:
 
 @dataclass
 class _Run:
-    """What is left to be done for one begin of the log, one action for each queue and one for the index."""
+    """The actions left for one begin of the log, one for each queue and one for the index."""
 
     min_physic_offset: int
     actions: deque[Callable[[Counter[str]], None]]
@@ -113,8 +112,8 @@ class _Run:
 class CleanConsumeQueueService:
     """Removes the files of recovered sinks that have expired from the log, between two micro-batches.
 
-    As in the broker, nothing is done before the log begins further on than the last time, and a queue's last file and
-    the last index file stay. What cannot be removed is one warning and is tried again: it never ends a run.
+    As in the broker, nothing is done until the log begins further on than the last time, and a queue's last file and
+    the last index file stay. A file that cannot be removed is a warning and is tried again: it never ends a run.
     """
 
     def __init__(
@@ -127,7 +126,8 @@ class CleanConsumeQueueService:
     ) -> None:
         """`interval_ms` is ``cleanResourceInterval``: the time between two looks at the log, 0 for none at all.
 
-        `clock` is monotonic, in seconds. `report` gets what was removed, when all is done for one begin of the log.
+        `clock` is monotonic, in seconds. `report` gets the removed files when everything is done for one begin of the
+        log.
         """
         self._report = report
         #: The sinks from which the next run removes files.
@@ -136,7 +136,7 @@ class CleanConsumeQueueService:
         self._interval = interval_ms / 1000
         self._clock = clock
         self._due = clock()
-        # The begin of the log for which all is done; as in the broker, a log that begins at 0 has lost nothing.
+        # The begin of the log for which everything is done; as in the broker, a log that begins at 0 has lost nothing.
         self._last_physical_min_offset = 0
         self._run: _Run | None = None
         self._warned_of: str | None = None
@@ -144,8 +144,8 @@ class CleanConsumeQueueService:
     def step(self, seconds: float = _SECONDS_A_STEP) -> CleanReport | None:
         """Look at the log if it is time to, and remove files for about `seconds`; sinks must be at rest.
 
-        Returns the report when all is done for one begin of the log, else None. Errors of the log are no concern here,
-        since the query that reads it reports them.
+        Return the report when everything is done for one begin of the log, else None. Errors of the log are ignored
+        here, because the query that reads it reports them.
         """
         if self._run is None:
             self._run = self._begin()
@@ -187,7 +187,7 @@ class CleanConsumeQueueService:
         return _Run(begin, actions)
 
     def _is_log_of_sinks(self, queue: MappedFileQueue) -> bool:
-        """Whether the log still has the last record of every sink: the begin of another log tells nothing."""
+        """Whether the log still has the last record of every sink: the begin of another log means nothing."""
         return all(
             record is not None and queue.find(record.offset) is not None and find_record(queue, record) == record
             for record in {sink.last_record for sink in self.sinks}

@@ -1,6 +1,6 @@
 """Spark's Python daemon with the tasks' modules and kernels loaded: a worker is a fork of it and begins at once.
 
-What is loaded before the fork is hidden from the garbage collector, because pyspark collects all garbage after every
+Everything loaded before the fork is hidden from the garbage collector, because pyspark collects all garbage after every
 task: with pandas, pyarrow and numba loaded that costs 45 ms, more than most tasks of a micro-batch.
 """
 
@@ -19,7 +19,7 @@ from reput.source.system import keep_freed_memory
 
 _TASKS = "pyspark.worker"  # other worker modules only plan, and do not decode
 _serve = daemon.worker
-# Modules that a worker's first task would load: pyspark's serializers, the source's reader, and what reads a range.
+# The modules of a worker's first task: pyspark's serializers, the source's reader, and those that read a range.
 _LOADED_BY_TASKS = (
     "pandas",
     "pyspark.worker",
@@ -48,11 +48,11 @@ def main() -> None:
 
 
 def _worker(sock: socket, authenticated: bool) -> int:
-    """Serve one task; nothing is printed of a worker that Spark wants no more.
+    """Serve one task; print nothing about a worker that Spark no longer wants.
 
     Spark closes the connection of a worker that was idle for a minute, and of one whose task it ends. pyspark would
-    print a traceback each time, a megabyte a day where a message comes every other minute. It also leaves its files of
-    the connection to be closed by Python, which would warn of each where warnings are asked for.
+    print a traceback each time, a megabyte a day if a message comes every other minute. It also leaves its files of the
+    connection to be closed by Python, which would warn about each if warnings are asked for.
     """
     warnings.simplefilter("ignore", ResourceWarning)
     try:

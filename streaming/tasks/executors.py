@@ -1,7 +1,7 @@
-"""What a cluster's executors must have of the driver's machine: the same reput, its log, its output, its table.
+"""The things that a cluster's executors must share with the driver: the same reput, its log, its output, its table.
 
-It is tried before anything is read: an executor that lacks it fails in the middle of a micro-batch, with traces of Java
-and Python that name no cause.
+They are tried before anything is read: an executor without them fails in the middle of a micro-batch, with traces of
+Java and Python that name no cause.
 """
 
 from __future__ import annotations
@@ -54,23 +54,23 @@ def check_executors(
     table: TableLocation | None = None,
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Have each executor of a cluster look whether it has what its tasks need; those that come later are not asked.
+    """Have each executor of a cluster check that it has what its tasks need; executors that come later are not checked.
 
-    Returns False if `is_stopped` meanwhile: a cluster without a free core does not answer.
+    Return False if `is_stopped` meanwhile: a cluster without a free core does not answer.
 
     Parameters
     ----------
     read
         Files that tasks read, or directories.
     written
-        Directories that are there, into which tasks write files for the driver.
+        Existing directories, into which tasks write files for the driver.
     table
-        Tasks write files below it; the directory of a local one is made where a table can be created.
+        Tasks write files below it; the directory of a local one is made if a table can be created there.
 
     Raises
     ------
     EnvironmentSetupError
-        An executor's Python is missing, has another version, or has not this release of reput.
+        An executor's Python is missing, or has another version or another release of reput.
     MayPassError
         An executor does not see a file of this machine, or this machine none of an executor.
     OutputError
@@ -87,7 +87,7 @@ def check_executors(
                         table.mkdir(exist_ok=True)
             written = [*written, table]
         asked = 0
-        while asked < (cores := int(spark.sparkContext.defaultParallelism)):  # further ones may have come meanwhile
+        while asked < (cores := int(spark.sparkContext.defaultParallelism)):  # more cores may have come meanwhile
             asked = cores
             if not _check(spark, cores, list(read), list(written), is_stopped):
                 return False
@@ -100,7 +100,7 @@ def runs_elsewhere(spark: SparkSession) -> bool:
 
 
 def files_to_look_at(queue: MappedFileQueue) -> list[Path]:
-    """Of a log what executors look at: the first segment in each of its directories, or the directory without one."""
+    """Return the paths of a log to look at: the first segment of each directory, or a directory without one."""
     if any(file.content is not None for file in queue.files):
         return []  # each executor reads the place where they are
     first = {Path(file.path).parent: Path(file.path) for file in reversed(queue.files)}
@@ -110,7 +110,7 @@ def files_to_look_at(queue: MappedFileQueue) -> list[Path]:
 def _check(
     spark: SparkSession, cores: int, read: list[Path], written: list[Path], is_stopped: Callable[[], bool]
 ) -> bool:
-    """One task for each core, which Spark gives out all at once: so each executor has one."""
+    """Run one task for each core, all of them at once, so that each executor gets one."""
     token = uuid.uuid4().hex
     try:
         probes = [write_scratch(directory, token.encode()) for directory in written]
@@ -124,7 +124,7 @@ def _check(
         for each in said:
             _check_said(each, token, list(zip(read, before, after, strict=True)), written)
     finally:
-        # Also those of tasks that were lost.
+        # Also remove those of tasks that were lost.
         remove_scratch(path for directory in written for path in directory.glob("*.scratch") if _has(path, token))
     return True
 
@@ -142,7 +142,7 @@ def _ask(
     look: Callable[[Iterable[int]], Iterable[Said]],
     is_stopped: Callable[[], bool],
 ) -> list[Said] | None:
-    """What the tasks say; None if it `is_stopped` before they do."""
+    """Return the tasks' answers; None if it `is_stopped` before they come."""
     done: Future[list[Said]] = Future()
 
     def run() -> None:
@@ -151,7 +151,7 @@ def _ask(
         except Exception as error:  # noqa: BLE001  the thread that waits for the result raises it
             done.set_exception(error)
 
-    # No signal interrupts a wait for Spark.
+    # Signals do not interrupt a wait for Spark.
     threading.Thread(target=run, name="reput-ask-executors", daemon=True).start()
     news_at = time.monotonic() + _NEWS_AFTER_S
     while not done.done():
@@ -170,7 +170,7 @@ def _ask(
 
 
 def _of_python(text: str) -> ReputError | None:
-    """What the error of a job says of an executor's Python; None if it says nothing of that."""
+    """Return the error about an executor's Python in the error of a job; None if that is not the cause."""
     found = _WHERE.search(text)
     where = f"the executor on {found[1].partition(':')[0]}" if found else "an executor"
     if (versions := _VERSIONS.search(text)) is not None:
@@ -210,10 +210,10 @@ def _check_said(said: Said, token: str, read: Sequence[tuple[Path, str, str]], w
 
 
 def _look(read: list[str], probes: list[str], token: str) -> Callable[[Iterable[int]], Iterable[Said]]:
-    """A task, pickled with its code: executors may have another reput, or none."""
+    """Return a task, pickled with its code: executors may have another reput, or none."""
 
     def head(path: str) -> str:
-        """The first bytes of a file, what else it is, or the system's words for what is wrong with it."""
+        """Return the first bytes of a file, or the reason why there are none."""
         if os.path.isdir(path):  # noqa: PTH112
             return "a directory is there"
         try:
@@ -223,7 +223,7 @@ def _look(read: list[str], probes: list[str], token: str) -> Callable[[Iterable[
             return str(error.strerror)
 
     def write_beside(probe: str) -> tuple[str, str]:
-        """The path of a new file beside the driver's, or a reason for which there is none."""
+        """Return the path of a new file beside the driver's, or the reason why there is none."""
         from reput.sinks.files.durable_file import write_scratch  # noqa: PLC0415  the reput of the executor
 
         if (found := head(probe)) != f"{_BYTES}{token.encode().hex()}":

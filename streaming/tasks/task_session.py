@@ -1,4 +1,4 @@
-"""Where `rebuild` and `verify` run: in processes of this machine, or on a Spark cluster; and Spark for the table."""
+"""Sessions for `rebuild` and `verify`: processes of this machine, or a Spark cluster; and Spark for the table."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from reput.streaming.tasks.tasks import ProcessTasks, SerialTasks, SparkTasks, T
 
 @dataclass(frozen=True)
 class TaskSession:
-    """Where tasks run; `spark` gives the session for the table, and starts it if tasks do not run in it already."""
+    """Runs tasks; `spark` returns the session for the table, and starts it unless tasks run in it already."""
 
     tasks: Tasks
     spark: Callable[[], SparkSession]
@@ -49,7 +49,7 @@ def task_session(
     table_master
         Spark's master for the table, if reput's own processes do the rest; None if no table is read or written.
     spark_log
-        Where Spark's own messages go; None for the terminal.
+        The file of Spark's own messages; None for the terminal.
     alone
         Start no further processes on this machine; a cluster is used nevertheless.
     with_rows
@@ -57,14 +57,14 @@ def task_session(
     table
         The table that is read or written.
     read, written
-        Files that tasks read, and directories that are there and into which they write, and into the table then; see
+        Files that tasks read, and existing directories into which they write; they also write into the table. See
         ``check_executors``.
 
     Raises
     ------
     EnvironmentSetupError
         Java is missing or too old, Spark does not start, a limit of this process is below what it needs, or a cluster's
-        executors have not this reput.
+        executors have another reput.
     MayPassError
         A cluster's executors do not share what they must.
     """
@@ -74,7 +74,7 @@ def task_session(
         if processes is not None and alone:
             tasks = SerialTasks()
         elif processes is not None:
-            # In this thread: a process that has, or has just had, another one is not forked.
+            # In this thread: a process with another thread, even one that has just ended, is not forked.
             prepare_kernels(with_rows=with_rows)
             tasks = cleanup.enter_context(ProcessTasks(processes))
 

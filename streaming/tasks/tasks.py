@@ -35,7 +35,7 @@ from reput.streaming.spark.job import Announce, announcements, outcome, outcome_
 
 _DDL = "number bigint, result binary"
 _SCHEMA = pa.schema([pa.field("number", pa.int64()), pa.field("result", pa.binary())])
-# Each task carries the whole description of the work, so hundreds of thousands of things must share fewer tasks.
+# Each task carries the whole description of the work, so hundreds of thousands of things share this many tasks.
 _TASKS = 64
 _TASKS_A_CORE = 4
 # How many jobs run at once: some read waves, and some write queues meanwhile.
@@ -48,9 +48,9 @@ OnResult = Callable[[int, Result], None]
 
 
 class Tasks(ABC):
-    """Runs tasks, each of which is given its number, in this process or elsewhere.
+    """Runs tasks, each of which gets its number, in this process or elsewhere.
 
-    `is_on_cluster` tells whether Spark runs them, on machines that this one need not be among.
+    `is_on_cluster` means that Spark runs them, perhaps on other machines than this one.
     """
 
     is_on_cluster = False
@@ -66,18 +66,18 @@ class Tasks(ABC):
     ) -> Results[Result]:
         """Begin with the tasks `work(0)` to `work(count - 1)`, after those begun before; one may run more than once.
 
-        The function that is returned waits for them and returns their results, which are pickled on the way, or raises
-        what one of them raised. `on_result` gets a task's number and result while others run, from any thread, perhaps
-        more than once. Nothing is certain to reach it, or to have reached it when the function returns.
+        The returned function waits for them and returns their results, which are pickled on the way, or raises the
+        error of one of them. `on_result` gets a task's number and result while others run, from any thread, perhaps
+        more than once. A result may never reach it, or only after the function has returned.
         """
 
     def run(self, work: Callable[[int], Result], count: int) -> list[Result]:
-        """The results of `work(0)` to `work(count - 1)`."""
+        """Return the results of `work(0)` to `work(count - 1)`."""
         return self.start(work, count)()
 
 
 def run_over(tasks: Tasks, work: Callable[[Thing], Result], things: Sequence[Thing]) -> list[Result]:
-    """The results of `work` for each of the things, in their order."""
+    """Return the results of `work` for each of the things, in their order."""
     if not things:
         return []
     count = min(len(things), max(_TASKS, _TASKS_A_CORE * tasks.parallelism))
@@ -86,7 +86,7 @@ def run_over(tasks: Tasks, work: Callable[[Thing], Result], things: Sequence[Thi
 
 
 class SerialTasks(Tasks):
-    """Runs tasks in this process, one after the other, once they are waited for; for work too small for processes."""
+    """Runs tasks in this process, one after the other, when they are waited for; for work too small for processes."""
 
     @property
     def parallelism(self) -> int:
@@ -99,7 +99,7 @@ class SerialTasks(Tasks):
         count: int,
         on_result: OnResult[Result] | None = None,  # noqa: ARG002
     ) -> Results[Result]:
-        """Return what runs the tasks; `on_result` hears nothing."""
+        """Return a function that runs the tasks; `on_result` is never called."""
         return lambda: [work(number) for number in range(count)]
 
 
@@ -120,7 +120,7 @@ class SparkTasks(Tasks):
     def start(
         self, work: Callable[[int], Result], count: int, on_result: OnResult[Result] | None = None
     ) -> Results[Result]:
-        """Begin with a job of the tasks, and return what waits for their results; `work` is pickled."""
+        """Begin with a job of the tasks, and return the function that waits for their results; `work` is pickled."""
         return partial(result_of, self._pool.submit(self._run, work, count, on_result))
 
     def _run(self, work: Callable[[int], Result], count: int, on_result: OnResult[Result] | None) -> list[Result]:
@@ -130,7 +130,7 @@ class SparkTasks(Tasks):
         def heard(words: bytes) -> None:
             number, pickled = pickle.loads(words)  # noqa: S301
             result = pickle.loads(pickled)  # noqa: S301
-            if not isinstance(result, ReputError):  # the job's result has errors
+            if not isinstance(result, ReputError):  # errors are in the job's result
                 on_result(number, result)
 
         with announcements(self._spark, heard) as announce:
@@ -158,14 +158,14 @@ class ProcessTasks(Tasks):
     """Runs tasks in processes that end with this one.
 
     They are forks of this process, with its modules and kernels, if it has a single thread: so make them before other
-    threads, and before Spark is started. A process with several threads cannot be forked safely. There they are forks
-    of a server that has loaded the modules.
+    threads, and before Spark is started. A process with several threads cannot be forked safely; the tasks' processes
+    are then forks of a server that has loaded the modules.
     """
 
     def __init__(self, processes: int) -> None:
         self._parallelism = processes
-        # Otherwise the first collection in each process would copy what is loaded before the fork. There is no
-        # collection before: little of what was loaded is garbage, and looking for it takes 0.2 s.
+        # Otherwise the first collection in each process would copy everything loaded before the fork. No collection
+        # comes before this: little of what was loaded is garbage, and finding it takes 0.2 s.
         gc.freeze()
         self._others = multiprocessing.active_children()
         self._pool = ProcessPoolExecutor(processes, _context(), _begin)
@@ -184,7 +184,7 @@ class ProcessTasks(Tasks):
         self._end()
 
     def _end(self) -> None:
-        # All results that are wanted have been fetched, and a task's files are written. If a process has just died,
+        # All wanted results have been fetched, and a task's files are written. If a process has just died,
         # the pool asks the others to end with SIGTERM, which they ignore, and waits for them; and they may wait for
         # ever for a lock that the dead one held.
         for process in multiprocessing.active_children():
@@ -200,7 +200,7 @@ class ProcessTasks(Tasks):
     def start(
         self, work: Callable[[int], Result], count: int, on_result: OnResult[Result] | None = None
     ) -> Results[Result]:
-        """Begin with the tasks in the processes, and return what waits for their results; `work` is pickled.
+        """Begin with the tasks in the processes; return the function that waits for their results; `work` is pickled.
 
         Raises
         ------
@@ -229,7 +229,7 @@ def _results(futures: list[Future[Result]]) -> list[Result]:
 
 
 def _tell(on_result: OnResult[Result], number: int, future: Future[Result]) -> None:
-    if not future.cancelled() and future.exception() is None:  # who waits for the results gets errors
+    if not future.cancelled() and future.exception() is None:  # errors are raised where the results are waited for
         on_result(number, future.result())
 
 
@@ -247,7 +247,7 @@ def _deaths_as_errors() -> Iterator[None]:
 
 
 def _begun(_: int) -> None:
-    """The task of a process that only has to start."""
+    """Start a process: the task does nothing."""
 
 
 def _call(pickled: bytes, number: int) -> Any:

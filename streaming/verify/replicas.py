@@ -1,7 +1,7 @@
-"""Two replicas of a controller's group: where their logs part, and what that costs (`reput verify --against`).
+"""Two replicas of a controller's group: where their logs part, and the messages at stake (`reput verify --against`).
 
 A replica that follows another one cuts its log at their consistent point, by the epochs of both, and copies the rest
-(5.x ``AutoSwitchHAClient#doTruncate``). So each of two logs that part has messages that are lost when the other leads.
+(5.x ``AutoSwitchHAClient#doTruncate``). So each of two logs that part has messages that are lost if the other leads.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ class _Held(NamedTuple):
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What is the same of the message in another log, wherever that has it."""
+        """The facts that are the same for the message in another log, at any offset."""
         return self[:5]
 
     @property
     def place(self) -> tuple[str, int, int]:
-        """Its queue, and its place there."""
+        """Its queue, and its queue offset."""
         return self.topic, self.queue_id, self.queue_offset
 
     @property
     def name(self) -> str:
-        """Its unique key, or where it is if it has none."""
+        """Its unique key, or its place if it has none."""
         return self.uniq_key or str(self.physical_offset)
 
     def __str__(self) -> str:
@@ -76,7 +76,7 @@ class Replica:
         self._config = config
 
     def messages(self, start: int) -> Iterator[_Held]:
-        """The messages from physical offset `start` on, where a record begins."""
+        """Yield the messages from physical offset `start` on, where a record begins."""
         for file in self.log.queue().files:
             begin, end = max(start, file.file_from_offset), min(self.end, file.end)
             if begin < end:
@@ -85,9 +85,9 @@ class Replica:
 
     @cached_property
     def consumer_offsets(self) -> dict[tuple[str, str], dict[int, int]]:
-        """The offsets of this broker's consumer groups: by group and topic, by queue."""
+        """Return the offsets of this broker's consumer groups: by group and topic, by queue."""
         watch = ConsumerOffsetsWatch(self._config, self.store)
-        # A damaged file must be found so twice.
+        # A damaged file must be seen twice.
         seen = watch.look(takes_backup=True) or watch.look(takes_backup=True)
         return {} if seen is None else seen.offsets
 
@@ -121,7 +121,7 @@ def compare_replicas(config: PipelineConfig, against: Path) -> StoreSection | No
 
 
 def _parting(here: Replica, there: Replica) -> int:
-    """The physical offset of the first record that only one of the logs has, or that differs; their end without one."""
+    """Return the physical offset of the first record that only one log has, or that differs; their end without one."""
     start, end = max(here.begin, there.begin), min(here.end, there.end)
     at = start
     while at < end:
@@ -184,11 +184,11 @@ def _listed(epochs: list[Epoch]) -> str:
     return ", ".join(f"{each.epoch} from {each.start}" for each in epochs) or "none"
 
 
-# --- what it costs ----------------------------------------------------------------------------------------------------
+# --- the messages at stake --------------------------------------------------------------------------------------------
 
 
 def _compare_tails(tails: dict[str, list[_Held]], section: StoreSection) -> None:
-    """Name places of queues where each log has another message, then the messages that one log alone has."""
+    """Add findings for queue offsets where each log has another message, then for messages that only one log has."""
     known = {side: {each.identity for each in messages} for side, messages in tails.items()}
     alone = {
         side: [message for message in tails[side] if message.identity not in known[other]]
@@ -223,7 +223,7 @@ def _compare_tails(tails: dict[str, list[_Held]], section: StoreSection) -> None
 def _compare_consumers(
     lost: list[_Held], kept: list[_Held], replicas: tuple[Replica, Replica], leads: Replica, section: StoreSection
 ) -> None:
-    """Name consumer offsets that lie after the end of a queue once the log with `lost` is cut and `leads` is copied."""
+    """Add findings for consumer offsets after a queue's end once `lost` is cut and `leads` is copied."""
     ends: dict[_Queue, int] = {}
     for message in lost:
         queue = message.topic, message.queue_id

@@ -5,27 +5,27 @@ by cause, because a healthy broker leaves them:
 
 * ``expired_entries``, ``expired_keys``, ``expired_rows``: of records whose segments have expired;
 * ``entries_behind_the_end``, ``keys_behind_the_end``, ``rows_behind_the_end``: of records at the log's end or later,
-  which a recovery cut off, or which came after the check began. A unit behind a queue's end whose physical offset is
+  which a recovery cut off, or which came after the check began. A unit after a queue's end whose physical offset is
   *inside* the log is a difference: the next recovery of a broker takes it for an entry;
-* ``bytes_missing``, ``entries_not_judged``, ``keys_not_judged``: what the log lacks, since segments are missing or
-  damage is passed over, and what leads there;
-* ``entries_moved``: entries before the queue offset of their message, where a replay has put them after a loss;
-* ``not_dispatched_yet`` (bytes), ``not_indexed_yet`` (keys): behind where an unclean store, a sink's progress or a
-  database of queues ends;
-* ``key_indexed_twice``: a record's keys put again by a recovery; each of their entries is right;
-* ``entries_not_counted_yet``: in the newest index file, by a put that is in progress or whose broker died;
+* ``bytes_missing``, ``entries_not_judged``, ``keys_not_judged``: bytes that the log lacks, because segments are missing
+  or damage is passed over, and entries and keys that lead to them;
+* ``entries_moved``: entries before the queue offset of their message, where a replay put them after a loss;
+* ``not_dispatched_yet`` (bytes), ``not_indexed_yet`` (keys): after the end of an unclean store, of a sink's progress or
+  of a database of queues;
+* ``key_indexed_twice``: a record's keys that a recovery put again; each of their entries is right;
+* ``entries_not_counted_yet``: in the newest index file, from a put that is in progress or whose broker died;
 * ``slots_counted_as_until_4.7.0``: hashSlotCount counts keys;
 * ``queues_walked``, ``already_built``, ``pre_blank``, ``repeated``, ``gap``, ``queue_restart``: queue offsets are not
   consecutive, and the entries are where the broker's own rules put them (docs/anomalies.md);
-* ``queue_restart`` with a remark: the queue started over, since its topic was deleted and made again; the files hold
-  the later life, or a broker's replay has joined both and went on from there;
-* ``next_file_made_early``: an empty file behind a full one;
-* ``queues_not_checked``: a topic's directory has a name of which reput makes none;
+* ``queue_restart`` with a remark: the queue started over, because its topic was deleted and made again; the files hold
+  the later life, or a broker's replay has joined both lives and the queue grew from there;
+* ``next_file_made_early``: an empty file after a full one;
+* ``queues_not_checked``: a topic's directory has a name for which reput makes no directory;
 * ``bit_map_of_other_subscriptions``, ``entry_without_ext_unit``: ConsumeQueueExt depends on when it was dispatched;
 * ``rows_of_an_earlier_version``: of a table; they lack the columns that reput added later, and these are not compared;
 * ``no_checkpoint``: the store has none, which a broker reads as zeros;
-* ``behind_the_last_entry``, ``bytes_behind_the_end``: of queues in RocksDB; entries of a topic's earlier life, and what
-  the database was dispatched beyond the log's end.
+* ``behind_the_last_entry``, ``bytes_behind_the_end``: of queues in RocksDB; entries of a topic's earlier life, and
+  bytes dispatched to the database beyond the log's end.
 """
 
 from __future__ import annotations
@@ -104,16 +104,16 @@ from reput.streaming.tasks.tasks import Tasks, run_over
 # ----------------------------------------------------------------------------------------------------------------------
 # The tasks of `reput verify`, over ranges of the log and over files.
 
-# How often a file is checked: a broker that puts a key meanwhile changes entry, slot and header one after the other.
+# A file is checked this often: a broker that puts a key meanwhile changes entry, slot and header one after the other.
 _LOOKS = 3
 
 
 @dataclass(frozen=True)
 class VerifySettings:
-    """What tasks must know; `index` is None if none is compared, and `task` reads a range of the log.
+    """The settings of the tasks: `task` reads a range of the log, `index` is the index to compare, if any.
 
-    `rocksdb` is the database of queues in RocksDB, None if none is compared; `rocksdb_needs` is what it has of records.
-    `rocksdb_index` is what the index in RocksDB of the output `root` has; None without one.
+    `rocksdb` is the database with queues to compare, `rocksdb_needs` the entries that it has of records, and
+    `rocksdb_index` the extent of the index in RocksDB of the output `root`; each may be ``None``.
     """
 
     queues: QueueSettings
@@ -132,7 +132,7 @@ class VerifySettings:
 
     @property
     def joint_needs(self) -> LogicNeeds | None:
-        """What one read gives to queue files, index and RocksDB; None without RocksDB, or if it has other entries."""
+        """The effects of one read for queue files, index and RocksDB; None if RocksDB has other entries, or none."""
         files = self.task.needs
         if self.rocksdb is None or self.rocksdb_needs is None or files is None:
             return None
@@ -142,10 +142,10 @@ class VerifySettings:
 
 @dataclass(frozen=True)
 class VerifiedRange:
-    """What was found in one range, from the offset `start` on.
+    """The findings about one range, from the offset `start` on.
 
     `store_timestamp_max` is the latest store time in ms, `queued_offset` where the last record with a queue entry
-    begins; None without one. `damaged` are the stretches of it without a record, where damage is passed over.
+    begins; None without one. `damaged` are the stretches of it without a record, if damage is passed over.
     """
 
     start: int
@@ -163,7 +163,7 @@ class VerifiedRange:
 
 @dataclass(frozen=True)
 class QueueItem:
-    """A queue whose files are to be checked; `made_early` is as in ``check_queue_files``."""
+    """A queue with files to check; `made_early` is as in ``check_queue_files``."""
 
     tally: QueueTally
     made_early: int | None
@@ -171,14 +171,14 @@ class QueueItem:
 
 @dataclass(frozen=True)
 class IndexItem:
-    """An index file that is to be checked, by its number in the sequence of files."""
+    """An index file to check, by its number in the sequence of files."""
 
     file: int
 
 
 @contextmanager
 def _expiry_as_error() -> Iterator[None]:
-    """As a decorator: a file that is missing has expired."""
+    """As a decorator, treat a missing file as expired."""
     try:
         yield
     except FileNotFoundError as error:
@@ -207,7 +207,7 @@ def verify_range(settings: VerifySettings, span: OffsetRange) -> VerifiedRange:
     compared_entries = compare_queues(settings.queues, entries, findings) if settings.has_queue_files else []
     compared_keys = None
     if settings.index is not None:
-        row, keys = replace(settings.index), entries.keys()  # headers as they are now
+        row, keys = replace(settings.index), entries.keys()  # a copy reads the present headers
         compared_keys = compare_index(row, keys, span.start, span.end)
         if not compared_keys.agrees and (plain := plain_keys(settings, span)) is not None:
             compared_keys = compare_untagged(row, keys, plain, span.start, span.end) or compared_keys
@@ -247,7 +247,7 @@ def _compare_rocksdb(
 
 
 def plain_keys(settings: VerifySettings, span: OffsetRange) -> KeyEntries | None:
-    """The keys of a range without those of tags; None where the release puts none of those."""
+    """Return the keys of a range without those of tags; None if the release does not index tags."""
     needs = settings.task.needs
     if needs is None or not needs.index_tags:
         return None
@@ -256,7 +256,7 @@ def plain_keys(settings: VerifySettings, span: OffsetRange) -> KeyEntries | None
 
 
 def rows_of_range(settings: VerifySettings, span: OffsetRange) -> Iterator[pa.RecordBatch]:
-    """The rows that a table must have of a range's records; each batch is valid until the next."""
+    """Yield the rows that a table must have of a range's records; each batch is valid until the next."""
     windows = read_windows(span.file, span.start, span.end, settings.task.decode)
     yield from RecordRows(settings.task.limits, settings.task.forgotten).batches(windows)
 
@@ -296,13 +296,13 @@ def _digest(file: StoreFile, max_hash_slot_num: int, max_index_num: int) -> File
 def digest_files(
     tasks: Tasks, files: Sequence[StoreFile], max_hash_slot_num: int, max_index_num: int
 ) -> list[FileDigest]:
-    """The results of ``digest_file``, in the order of `files`; see `verify_range` for errors."""
+    """Return the results of ``digest_file``, in the order of `files`; see `verify_range` for errors."""
     return run_over(tasks, lambda file: _digest(file, max_hash_slot_num, max_index_num), files)
 
 
 @dataclass
 class StoreSection:
-    """One section of a store: counts of what was compared, the findings, advice on them, and what was not seen."""
+    """One section of a store: the counts of what was compared, findings, advice, and what was not checked."""
 
     name: str
     compared: dict[str, int] = field(default_factory=dict)
@@ -321,9 +321,9 @@ class StoreSection:
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """What was compared and found: records of `[log_start, limit)`, in a log that ends at `log_end`.
+    """The result of a comparison of the records of `[log_start, limit)`, in a log that ends at `log_end`.
 
-    `holder` is who ran on the output when the comparison began, in words; None if nothing ran.
+    `holder` describes the process that ran on the output when the comparison began; None if there was none.
     """
 
     store: Path
@@ -381,7 +381,7 @@ class StoreVerification:
         self.log_end = self.log.settled_end(self.log_start)
         needs = logic_needs(config, config.store)
         version = broker_version(config.broker.version, config.store)
-        # Behind what is compared there may be entries, too.
+        # There may also be entries after the records that are compared.
         ends = [record.end_offset for record in progress[:2] if record is not None]
         self._queued_to = max(ends, default=0) if needs.consume_queue else self.log_end + 1
         self._light_queues_elsewhere = light_queues_in_rocksdb(config, version)
@@ -432,7 +432,7 @@ class StoreVerification:
             index.findings.tell(
                 f"index files up to {name}, record {upgraded}, were written by a release that does not index tags"
             )
-        # Later keys of tags that are missing are no upgrade.
+        # If later keys of tags are missing, an upgrade is not the cause.
         is_prefix = all(until <= upgraded for until in untagged)
         joins = row is None or (is_prefix and keys_join(row, compared_keys, self.settings.log, index.findings))
         made_early = self._walk(tallies, None if joins else row, queues.findings, index.findings, upgraded)
@@ -513,7 +513,7 @@ class StoreVerification:
         return ProgressFile(DurableFiles(self.output), sink.name).load()
 
     def _limit(self, records: list[SinkProgress], *, consume_queue: bool) -> int:
-        """Where the records end whose effects must exist, by reput's own record or a dead broker's queues."""
+        """Return the end of the records whose effects must exist, by reput's own record or a dead broker's queues."""
         ends = [record.end_offset for record in records]
         if not ends and self.unclean and consume_queue:
             ends = [max((self._queues.units(*key).end_of_last() for key in self._on_disk()), default=0)]
@@ -521,14 +521,14 @@ class StoreVerification:
         return self.log.align_down(self.log_start, limit) if limit < self.log_end else limit
 
     def _queued_offset(self) -> int:
-        """Where the last record begins whose entry the queues must have; what is not compared may be there."""
+        """Return the begin of the last record whose entry the queues must have, even if it is after those compared."""
         if self._queued_to > self.limit:
             return self._queued_to
         queued = (result.queued_offset for result in self.results if result.queued_offset is not None)
         return max(queued, default=self.log_start)
 
     def _start(self, records: list[SinkProgress]) -> int:
-        """Where these records begin: where the log begins, unless reput began later in an empty output."""
+        """Return the begin of these records: the log's begin, unless reput began later in an empty output."""
         start = max((record.start_offset for record in records), default=0)
         if start <= self.log_start:
             return self.log_start
@@ -542,11 +542,11 @@ class StoreVerification:
     def _on_disk(self) -> Iterator[tuple[str, bytes, int]]:
         for top, kind in KINDS.items():
             for topic, queue_id in kind.queues(self.output):
-                # From before they were in RocksDB alone: a broker leaves them as they are.
+                # Older than the change to RocksDB: a broker leaves them as they are.
                 if not (self._light_queues_elsewhere and topic.startswith(LIGHT_QUEUE)):
                     yield top, topic, queue_id
 
-    # --- what whole ranges did not settle -------------------------------------------------------------------
+    # --- queues and keys that whole ranges did not settle ---------------------------------------------------
 
     def _take_notes(self, findings: Findings) -> None:
         for result in self.results:
@@ -555,9 +555,9 @@ class StoreVerification:
     def _walk(
         self, tallies: QueueTallies, row: IndexReader | None, queues: Findings, index: Findings, upgraded: int
     ) -> dict[tuple[str, bytes, int], int]:
-        """Walk the queues that are out of order, and the index if `row` is given; this reads the log once more.
+        """Walk the queues that are out of order, and the index if `row` is given; this reads the log again.
 
-        Records before `upgraded` have no keys of tags. Returns, by queue, the files that a broker made early for a
+        Records before `upgraded` have no keys of tags. Return, by queue, the files that a broker made early for a
         repeated record.
         """
         limits = self.settings.log
@@ -596,7 +596,7 @@ class StoreVerification:
         return {key: walk.made_early for key, walk in walks.items() if walk.made_early is not None}
 
     def _keys(self, span: OffsetRange, keys: KeyEntries, upgraded: int) -> KeyEntries:
-        """The keys of a range, without those of tags of records before `upgraded`."""
+        """Return the keys of a range, without those of tags of records before `upgraded`."""
         plain = plain_keys(self.settings, span) if span.start < upgraded else None
         if plain is None:
             return keys
@@ -604,7 +604,7 @@ class StoreVerification:
         return plain.between(0, kept).before(keys.between(omitted, len(keys.hashes)))
 
     def _untagged_until(self, untagged: Sequence[int]) -> int:
-        """Where the records end, from the first one on, of whose tags the index has no keys."""
+        """Return the end of the records, from the first one on, whose tags are not in the index."""
         upgraded = self.settings.log.least
         for result, until in zip(self.results, untagged, strict=False):
             if until > upgraded and (result.start <= upgraded or not self._has_tags(upgraded, result.start)):
@@ -621,7 +621,7 @@ class StoreVerification:
         return False
 
     def _hashes_at(self, physical_offset: int) -> frozenset[int]:
-        """The hashes of the keys of the record at a physical offset; none if there is no record."""
+        """Return the hashes of the keys of the record at a physical offset; none if there is no record."""
         file = self._segments.find(physical_offset)
         if file is None or physical_offset >= self.limit:
             return frozenset()
@@ -674,7 +674,7 @@ def _read(path: Path) -> bytes | None:
     return path.read_bytes() if path.is_file() else None
 
 
-# Physical offsets that 5.x keeps behind the three times.
+# Physical offsets that 5.x keeps after the three times.
 _CONFIRMED_AT, _QUEUED_AT = 32, 40
 
 
@@ -688,8 +688,8 @@ def check_checkpoint(
 ) -> None:
     """Compare the file's bytes with the latest store time in the log (ms), the log's end, the queues and the index.
 
-    `queued_offset` is where the last record begins that the queues must have, a physical offset. `data` is None for a
-    store without the file, which is only a note: a broker reads zeros.
+    `queued_offset` is the physical offset where the last record begins that the queues must have. A store without the
+    file has no `data`, which is only a note: a broker reads zeros.
     """
     if data is None:
         findings.note("no_checkpoint")
@@ -708,7 +708,7 @@ def check_checkpoint(
         _check(at, name, found, greatest, what, findings)
     (confirmed,) = struct.unpack_from(">q", data.ljust(CHECKPOINT_SIZE, b"\0"), _CONFIRMED_AT)
     _check(_CONFIRMED_AT, "confirmPhyOffset", confirmed, log_end, "the log's end", findings)
-    # Where it is 0 a broker asks the time instead.
+    # If it is 0, a broker takes the time instead.
     what = "the last record with a queue entry"
     _check(_QUEUED_AT, "logicsPhysicalOffset", known.logics_physical_offset, queued_offset, what, findings)
 
@@ -722,9 +722,9 @@ def _check(at: int, name: str, found: int, greatest: int, what: str, findings: F
 
 
 def _last_full_end(row: IndexReader) -> int:
-    """The end time of the last full file, 0 without any file.
+    """Return the end time of the last full file, 0 without any file.
 
-    Where the full ones have expired they ended before the one that is left begins.
+    If the full ones have expired, they ended before the one that is left begins.
     """
     headers = row.headers
     ends = [header.end_timestamp for header in headers if header.index_count >= row.max_index_num]

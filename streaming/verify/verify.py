@@ -60,13 +60,13 @@ from reput.streaming.verify.store_verification import (
     rows_of_range,
 )
 
-# Processes take half a second to start, in which one core checks as much of a smaller log as they would save.
+# Processes take half a second to start: with a smaller log, they would save less than that.
 _PROCESSES_FROM_BYTES = 1 << 29
 
 
 @dataclass(frozen=True)
 class VerifyRequest:
-    """What to compare; see ``cli.verify``. With `digests`, the report has the SHA-256 of every file."""
+    """The comparisons to make; see ``cli.verify``. With `digests`, the report has the SHA-256 of every file."""
 
     output: Path
     table: TableLocation | None = None
@@ -161,7 +161,7 @@ def _compare_stores(config: PipelineConfig, files: list[StoreFile], against: Pat
 
 
 def _log_directories(config: PipelineConfig, against: Path) -> list[Path]:
-    """The directories of the other store's log; an output has none, so that no log is compared."""
+    """Return the directories of the other store's log; an output has none, so that no log is compared."""
     if config.source.enable_dledger_commit_log:
         return [*with_dledger((against / COMMIT_LOG,), against, {})] if list(against.glob("dledger-*")) else []
     return [path for path in (against / COMMIT_LOG,) if path.is_dir()]
@@ -169,7 +169,7 @@ def _log_directories(config: PipelineConfig, against: Path) -> list[Path]:
 
 @contextmanager
 def _session(config: PipelineConfig, request: VerifyRequest, log_bytes: int) -> Iterator[TaskSession]:
-    """A session whose Spark log is a file that is removed afterwards: nothing is written to the output."""
+    """Start a session whose Spark log is a file that is removed afterwards: nothing is written to the output."""
     table_master = config.spark.master if request.table is not None else None
     log_file = temporary_log_file()
     of_output = (path for path in request.output.rglob("*") if path.is_file())
@@ -191,9 +191,9 @@ def _session(config: PipelineConfig, request: VerifyRequest, log_bytes: int) -> 
         log_file.unlink(missing_ok=True)
 
 
-# How many stretches are compared row by row; the others that differ are only counted.
+# At most this many stretches are compared row by row; the others that differ are only counted.
 _STRETCHES_MAX = 16
-# How far back the table's log is searched for the last rows that expired.
+# This many versions of the table's log are searched for the last rows that expired.
 _VERSIONS_SEARCHED = 2000
 
 
@@ -206,7 +206,7 @@ def verify_table(
 ) -> StoreSection:
     """Compare the rows of `broker` with the records that `verification` read; it must have their sums.
 
-    Tasks read the rows; `spark` is called for a table that only Spark reads.
+    Tasks read the rows; `spark` is called for a table that only Spark can read.
 
     Raises
     ------
@@ -286,7 +286,7 @@ def _compare(
 
 
 def _advice(stretches: list[int], verification: StoreVerification, least: int, limit: int) -> str:
-    """The command that repairs the table: for all that differs if that is one range, else for the whole log."""
+    """Return the command that repairs the table: for one range if all differences are in it, else for the whole log."""
     command = "reput rebuild --only table"
     if stretches and stretches[-1] - stretches[0] < len(stretches):
         low, high = max(least, stretches[0] * STRETCH_BYTES), min(limit, (stretches[-1] + 1) * STRETCH_BYTES)
@@ -298,7 +298,7 @@ def _advice(stretches: list[int], verification: StoreVerification, least: int, l
 
 
 def _expired_by(path: TableLocation, broker: str, version: int, verification: StoreVerification) -> str:
-    """Advice to give the rules by which rows expired last, if these are others; else nothing."""
+    """Return advice to give the rules by which rows expired last, if these are others; else nothing."""
     with log_errors(path):
         entries = log_entries(table_storage(path), version, _VERSIONS_SEARCHED)
         found = next((each.retention for each in entries if each.retention is not None and each.broker == broker), None)
@@ -308,7 +308,7 @@ def _expired_by(path: TableLocation, broker: str, version: int, verification: St
 
 
 def _limits(rows: ComparedRows, found: StretchSums, verification: StoreVerification) -> tuple[int, int]:
-    """The `[least, limit)` of the log that the table must have, by its transactions and the sink's progress record.
+    """Return the `[least, limit)` of the log that the table must have, by its transactions and the progress record.
 
     `found` are the sums of its rows: without a transaction it must have all, unless it has none and was just begun.
     """
@@ -335,12 +335,12 @@ def _compare_stretch(
 
 
 def records_between(verification: StoreVerification, limits: tuple[int, int], low: int, high: int) -> list[Row]:
-    """The rows of the records with physical offsets in `[low, high)`, any range inside of `limits`."""
+    """Return the rows of the records with physical offsets in `[low, high)`, any range inside of `limits`."""
     log, here = verification.log, list[Row]()
     if low < high:
         start = log.align_down(limits[0], low)
         stop = log.align_down(start, high)
-        if stop < high:  # the last record begins here and ends behind
+        if stop < high:  # the last record begins here and ends after `high`
             stop = log.limit(stop, limits[1], 1, None)
         for span in log.split(start, stop):
             for rows in rows_of_range(verification.settings, span):
@@ -352,7 +352,7 @@ _SHOWN = 5
 
 
 def as_json(report: VerifyReport) -> str:
-    """The report as one JSON object, whose fields are stable."""
+    """Return the report as one JSON object, whose fields are stable."""
     return json.dumps(
         {
             "store": str(report.store),
@@ -380,7 +380,7 @@ def as_json(report: VerifyReport) -> str:
     )
 
 
-# What was compared, one and several of it.
+# The things that were compared, in the singular and the plural.
 _ONE: Final = {
     "messages": "message",
     "queues": "queue",

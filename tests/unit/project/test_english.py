@@ -9,9 +9,7 @@ from support.english import PATTERNS, found_in, texts
 REWRITTEN = (
     "source",
     *("README.md", "README.zh.md", "docs", "help", "conf/reput.toml"),
-    *("reput", "streaming/ask", "streaming/backup", "streaming/cli", "streaming/config", "streaming/convert"),
-    *("streaming/doctor", "streaming/dump", "streaming/effects", "streaming/output", "streaming/process"),
-    *("streaming/query", "streaming/rebuild", "streaming/recover", "streaming/report", "streaming/resurrect"),
+    *("reput", "streaming"),
 )
 #: One text for each pattern, and texts that none may match.
 EXAMPLES = (
