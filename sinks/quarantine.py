@@ -189,7 +189,9 @@ def _parsed(path: Path, line: bytes) -> QuarantinedRange:
         check_format(path, found.pop("version", FIRST_FORMAT), _VERSION, file=path)
         return QuarantinedRange(**found)
     except (ValueError, TypeError, AttributeError) as error:
-        raise OutputError(f"{path} holds a line that is none of reput's ({error}): {line[:80]!r}", file=path) from error
+        raise OutputError(
+            f"{path} holds a line that reput did not write ({error}): {line[:80]!r}", file=path
+        ) from error
 
 
 def count_causes(found: Iterable[QuarantinedRange]) -> Counter[str]:

@@ -347,7 +347,9 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         try:
             check_format("the checkpoint's offset", offset.get("version"), OFFSET_VERSION)
         except ValueError as error:
-            raise OptionError(f"the checkpoint's offset is {offset}, which is none of this source: {error}") from error
+            raise OptionError(
+                f"the checkpoint's offset is {offset}, which this source did not write: {error}"
+            ) from error
         begin = int(offset["physicOffset"])
         self._check_last_record(offset, is_idle=False)
         if self._identified != offset:
@@ -363,12 +365,12 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             goes_on = "at the log's beginning"
         else:
             gone = f"the segments of [{begin}, {further}) are missing, their records are unread"
-            goes_on = "behind them"
+            goes_on = "after them"
         if self._options.fail_on_data_loss:
-            raise DataLossError(gone, advice=f"set failOnDataLoss=false to go on {goes_on}", physical_offset=begin)
+            raise DataLossError(gone, advice=f"set failOnDataLoss=false to continue {goes_on}", physical_offset=begin)
         if self._warns and self._warned_of != (begin, further):
             self._warned_of = begin, further
-            _log.warning("%s; going on %s", gone, goes_on)
+            _log.warning("%s; continuing %s", gone, goes_on)
         return further
 
     def _check_last_record(self, offset: dict[str, Any], *, is_idle: bool) -> None:

@@ -423,7 +423,7 @@ def check_format(what: object, found: object, known: int, *, file: object = None
     if found > known:
         raise LaterFormatError(
             f"{what} has format {found}, which a later release of reput wrote; this one reads formats up to {known}",
-            advice="go on with that release or a later one",
+            advice="continue with that release or a later one",
             file=file,
         )
     return found

@@ -319,7 +319,7 @@ class SourceOptions(LogOptions):
         offset_or_word(LATEST),
         "latest or a physical offset (exclusive); batch reads only",
         LATEST,
-        "a batch reads to the end as it stands",
+        "a batch reads to the end of the log at its start",
     )
     max_bytes_per_trigger: int | None = option(
         "maxBytesPerTrigger", byte_count(1), _BYTES, None, "unset: a micro-batch takes all there is"

@@ -47,7 +47,7 @@ def restore_point_at(path: Path) -> tuple[Backup, RestorePoint]:
     if path.parent.name == POINTS:
         found = [each for each in numbers if path.name == f"{each:010d}.json"]
         if not found:
-            raise OptionError(f"{as_given(path)} is no restore point: there are {numbers[0]} to {number}")
+            raise OptionError(f"{as_given(path)} is not a restore point: there are {numbers[0]} to {number}")
         number = found[0]
     return backup, backup.point(number)
 

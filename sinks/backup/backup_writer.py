@@ -146,7 +146,7 @@ class BackupWriter:
             is_new = self._backup.storage.put_if_absent(point.name, point.encode())
         if not is_new:
             raise OutputError(
-                f"{self._backup.location / point.name} is there already: another backup writes to this place",
+                f"{self._backup.location / point.name} exists already: another backup writes to this place",
                 advice="stop one of them, or give another --to",
                 file=self._backup.location / point.name,
             )

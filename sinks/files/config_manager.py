@@ -263,5 +263,5 @@ def number_of(value: object) -> int:
     """The number of a queue, or an offset, as a broker writes it; raises ValueError for anything else."""
     number = int(value) if isinstance(value, str | int) else None
     if number is None or abs(number) > LONG_MAX:
-        raise ValueError(f"{str(value)[:40]!r} is no number of a queue or an offset")
+        raise ValueError(f"{str(value)[:40]!r} is not the number of a queue or an offset")
     return number

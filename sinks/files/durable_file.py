@@ -261,7 +261,7 @@ class DurableFiles:
     def _path(self, parts: tuple[str, ...]) -> str:
         for part in parts:
             if part in (".", "..") or not _COMPONENT.fullmatch(part):
-                raise OutputError(f"{part!r} is no name for a file or directory below {self.root}", file=self.root)
+                raise OutputError(f"{part!r} is not a name for a file or directory below {self.root}", file=self.root)
         return os.path.join(self._root, *parts)
 
     def _make(self, directory: str) -> None:

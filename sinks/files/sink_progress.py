@@ -71,7 +71,7 @@ class ProgressFile:
             return _decoded(json.loads(data), self.path)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise SinkError(
-                f"{self.path} is no progress record of reput ({error!r})",
+                f"{self.path} is not a progress record of reput ({error!r})",
                 advice="remove it to derive the sink from the log again",
                 file=self.path,
             ) from error

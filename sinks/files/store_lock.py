@@ -89,7 +89,7 @@ class StoreLock:
         except OSError as error:
             # A mount point may be closed to this user. Files that have no name any more will not come back.
             kind = output_error_of(error) if error.errno in UNANSWERED else OutputAwayError
-            kind, what = (kind, "is away") if ours.st_nlink else (OutputError, "was removed")
+            kind, what = (kind, "cannot be reached") if ours.st_nlink else (OutputError, "was removed")
             raise kind(
                 f"the output {self._root} {what} while reput writes to it ({error.strerror}: its file {LOCK})",
                 file=self._root,

@@ -114,7 +114,7 @@ def is_index_file_name(name: str) -> bool:
 def index_file(name: str) -> tuple[str, str]:
     """The path of an index file, named by its creation time in 17 digits."""
     if not is_index_file_name(name):
-        raise SinkError(f"{name!r} is no index file's name: 17 digits wanted")
+        raise SinkError(f"{name!r} is not an index file's name: 17 digits wanted")
     return INDEX, name
 
 

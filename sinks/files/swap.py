@@ -99,7 +99,7 @@ def finish_swap(files: DurableFiles) -> bool:
         moves = [(tuple(made), tuple(target), bool(is_new)) for made, target, is_new in listed]
     except (ValueError, TypeError, KeyError) as error:
         raise SinkError(
-            f"{note} is no note of a swap ({error!r})",
+            f"{note} is not a note of a swap ({error!r})",
             advice=f"remove {note.parent} and rebuild the output as a whole",
             file=note,
         ) from error

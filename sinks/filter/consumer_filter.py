@@ -236,7 +236,7 @@ def _decode(value: Any, file: Path, bloom: BloomFilter, *, contains: bool) -> Co
 def _members(value: Any) -> dict[str, dict[str, Any]]:
     """`value`, which must be an object of objects."""
     if not isinstance(value, dict) or not all(isinstance(member, dict) for member in value.values()):
-        raise TypeError(f"{str(value)[:40]!r} stands where an object of objects is wanted")
+        raise TypeError(f"{str(value)[:40]!r} was found where an object of objects is wanted")
     return value
 
 

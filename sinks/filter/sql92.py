@@ -144,7 +144,7 @@ def create_float(text: str) -> Constant:
     """A literal with a point or an exponent; Java refuses zero, and what rounds to zero or infinity."""
     value = parse_double(text)
     if value is None or value == 0 or math.isinf(value):
-        raise ExpressionSyntaxError(f"{text} is no double: it must lie between 4.9E-324 and 1.7976931348623157E308")
+        raise ExpressionSyntaxError(f"{text} is not a double: it must lie between 4.9E-324 and 1.7976931348623157E308")
     return create_constant(value)
 
 
@@ -174,7 +174,7 @@ def as_boolean(operand: Operand) -> Operand:
         return Boolean(lambda properties: None if evaluate(properties) is None else False)
     if _is_boolean(operand):
         return operand
-    raise ExpressionSyntaxError("a comparison, TRUE, FALSE, NULL or a property is wanted where a number or text stands")
+    raise ExpressionSyntaxError("a comparison, TRUE, FALSE, NULL or a property is wanted instead of a number or text")
 
 
 def create_not(operand: Operand) -> Boolean:
@@ -267,7 +267,7 @@ def create_order(operator: str, left: Operand, right: Operand) -> Boolean:
     """
     for operand in (left, right):
         if _is_boolean(operand) or (isinstance(operand, Constant) and not isinstance(operand.value, _NUMBERS)):
-            raise ExpressionSyntaxError(f"only a number or a property may stand beside {operator}")
+            raise ExpressionSyntaxError(f"only a number or a property can be an operand of {operator}")
     evaluate_left, evaluate_right, holds = left.evaluate, right.evaluate, ORDERS[operator]
 
     def order(properties: Mapping[str, str]) -> Value:
@@ -303,7 +303,7 @@ def create_not_between(value: Operand, low: Operand, high: Operand) -> Boolean:
 def create_in(operand: Operand, elements: Sequence[str], *, inverted: bool) -> Boolean:
     """``x [NOT] IN ('y', 'z')``; x must be a property."""
     if not isinstance(operand, PropertyExpression):
-        raise ExpressionSyntaxError("only a property may stand before IN")
+        raise ExpressionSyntaxError("only a property may come before IN")
     evaluate, known = operand.evaluate, frozenset(elements)
 
     def is_in(properties: Mapping[str, str]) -> Value:
@@ -347,7 +347,7 @@ def _is_boolean(operand: Operand) -> bool:
 def _double(text: str) -> float:
     value = parse_double(text)
     if value is None:
-        raise ExpressionEvaluationError(f"{text!r} is no number, and only numbers have an order")
+        raise ExpressionEvaluationError(f"{text!r} is not a number, and only numbers have an order")
     return value
 
 

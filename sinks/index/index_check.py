@@ -114,7 +114,7 @@ class IndexFileCheck:
             used += chain_entries(slots, hashes, first, previous)
             for at in np.flatnonzero(previous != entries["previous"]).tolist():
                 found, number = int(entries["previous"][at]), first + at
-                text = f"entry {number}: its chain goes on at entry {previous[at]}, the link says {found}"
+                text = f"entry {number}: its chain continues at entry {previous[at]}, the link says {found}"
                 self._differ("chain", text, self.row.entry_at(number) + 16, int(previous[at]), found, number)
         return used
 

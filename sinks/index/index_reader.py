@@ -288,7 +288,7 @@ class QueryOffsetResult:
         if self.older_left == 0:
             self.damages.append(
                 f"{_OLDER_MAX} index entries with this hash are older than the times asked for: what the broker "
-                "stored later with an earlier time may be missed behind them"
+                "stored later with an earlier time may be missed after them"
             )
         return self.older_left < 0
 
@@ -421,7 +421,7 @@ class _IndexFile:
             if previous > number or previous < 0:
                 result.damages.append(
                     f"{self.path}: entry {number} links to entry {previous}, which is not an older one; "
-                    "the entries behind it cannot be found"
+                    "the entries after it cannot be found"
                 )
                 return
             number = previous

@@ -300,8 +300,8 @@ def _open(root: Path, kind: QueueKind, topic: str, queue_id: int) -> QueueReader
     size, unit_size = row.mapped_file_size, kind.unit.itemsize
     if size % unit_size:
         raise SinkError(
-            f"{row.files[0].path} has {size} bytes, which is no multiple of {unit_size}: it is no "
-            f"{_FILES_OF[kind.top]} file",
+            f"{row.files[0].path} has {size} bytes, which is not a multiple of {unit_size}: it is not "
+            f"a {_FILES_OF[kind.top]} file",
             file=row.files[0].path,
         )
     return QueueReader(root, kind, size or unit_size, name, queue_id)

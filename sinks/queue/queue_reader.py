@@ -301,7 +301,7 @@ def queue_directories(
                 queue_id = int(queue.name)
                 if root.joinpath(*directory(name, queue_id)) != queue:
                     raise SinkError(
-                        f"{queue} is no queue's directory: its name is not how a broker writes {queue_id}",
+                        f"{queue} is not a queue's directory: its name is not how a broker writes {queue_id}",
                         advice="remove it",
                         file=queue,
                     )

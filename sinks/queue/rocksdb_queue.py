@@ -121,7 +121,7 @@ class RocksDBQueues:
             table = self.last if which == _MAX else self.first
             table[topic, queue_id] = Place(*_PLACE.unpack(value))
         else:
-            raise SinkError(f"the key {key!r} of the column family {_OFFSET} is none that a broker writes")
+            raise SinkError(f"the key {key!r} of the column family {_OFFSET} is not one that a broker writes")
 
     def entries(self, queue: QueueKey, first: int = 0, end: int | None = None) -> Iterator[tuple[Int64s, Units]]:
         """The entries with queue offsets in `[first, end)`, in chunks: queue offsets (int64[n]), values (n units).

@@ -60,7 +60,7 @@ COLUMN_COMMENTS = {
     "null without a transaction",
     "first_key": "the first of keys; null without",
     "body": "the decompressed body, if it is UTF-8 text; null with tableIncludeBody=false or above tableBodyBytesMax",
-    "body_bytes": "the decompressed body, if it is no UTF-8 text; null as body is",
+    "body_bytes": "the decompressed body, if it is not UTF-8 text; null as body is",
 }
 
 # ----------------------------------------------------------------------------------------------------------------------

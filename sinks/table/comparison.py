@@ -389,7 +389,7 @@ def compare_rows(
     for offset, there in found.items():
         kind, text = "row_without_record", f"a row of a record at {offset}, where the log has none"
         if forgotten.between(offset, offset + 1):
-            kind, text = "row_forgotten", f"the row of the record at {offset} was forgotten, and is there"
+            kind, text = "row_forgotten", f"the row of the record at {offset} was forgotten, but is in the table"
         findings.differ(Difference(kind, text, physical_offset=offset, found=_identity(there[0])), len(there))
 
 

@@ -37,7 +37,7 @@ from reput.sinks.table.storage import TableStorage, output_errors
 from reput.source.arrays import Bools, Int64s
 from reput.source.times import milliseconds_of, time_of
 
-_COMMENT: Final = "Where RocketMQ's consumer groups stood: each move of a group's offset in a queue, a row each"
+_COMMENT: Final = "Where RocketMQ's consumer groups were: each move of a group's offset in a queue, a row each"
 _STATISTICS_COLUMNS: Final = ("broker", "consumer_group", "topic", "seen_after")
 # So many files with about as many rows become one, or fewer if they have this many rows together: each row is written
 # again a few times only, and a month of 200 groups is about a hundred files. Half of this many rows are left alone.

@@ -366,7 +366,7 @@ def check_files(storage: TableStorage, files: Sequence[DataFile]) -> None:
     for file in files:
         parts = PurePosixPath(file.path)
         if str(parts) != file.path or parts.is_absolute() or ".." in parts.parts or ":" in file.path:
-            raise SinkError(f"{file.path!r} is no path of a data file below {root}", file=root)
+            raise SinkError(f"{file.path!r} is not the path of a data file below {root}", file=root)
     with output_errors(f"cannot commit files of {root}", root, SinkError):
         found = storage.statuses([file.path for file in files])
     for file, there in zip(files, found, strict=True):
@@ -552,7 +552,7 @@ def is_vacant(path: TableLocation) -> bool:
             file=path,
         )
     raise OutputError(
-        f"{path} is no Delta table, it holds {found}", advice="give an empty or missing directory", file=path
+        f"{path} is not a Delta table, it holds {found}", advice="give an empty or missing directory", file=path
     )
 
 
@@ -692,7 +692,7 @@ class DeltaTable:
             return Change((), (), None, new_columns=lacking) if lacking else None
 
         if change(self._latest()) is not None and (version := self.commit(change)) is not None:
-            _LOGGER.info("%s: version %d has new columns, null in the rows that are there", self.path, version)
+            _LOGGER.info("%s: version %d has new columns, null in the rows that exist", self.path, version)
 
     def last_transaction_version(self, app_id: str) -> int | None:
         """The newest transaction version of `app_id` on disk now, or None.
@@ -961,7 +961,7 @@ class DeltaTable:
             added = added_columns(self._schema, found)
             if set(added) - set(self._added_columns):
                 _LOGGER.info(
-                    "%s: the table has the columns %s besides, which stay null in our rows", self.path, ", ".join(added)
+                    "%s: the table also has the columns %s, which stay null in our rows", self.path, ", ".join(added)
                 )
             self._added_columns = added
         self._keep(snapshot)

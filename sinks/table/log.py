@@ -182,7 +182,7 @@ def log_damage(storage: TableStorage) -> LogDamage | None:
     if not aside:
         return None
     problem = bad[later[0].rpartition("/")[2]] if later else "it names a checkpoint that is not there"
-    advice = f"all commits are there: 'reput table repair --table {storage.location}' writes another checkpoint by them"
+    advice = f"no commit is missing: 'reput table repair --table {storage.location}' writes another checkpoint by them"
     return LogDamage(aside[0], problem, advice, aside)
 
 
@@ -428,7 +428,7 @@ def read_snapshot(root: TableLocation, at: int | datetime | None = None) -> Snap
     Raises
     ------
     OutputError
-        There is no table, or its log cannot be read.
+        There is not a table, or its log cannot be read.
     OptionError
         The table has no such version.
     """
@@ -437,7 +437,7 @@ def read_snapshot(root: TableLocation, at: int | datetime | None = None) -> Snap
         try:
             newest = _with_files(storage)
         except NoTableError as error:
-            raise OutputError(f"{root} is no Delta table", file=root) from error
+            raise OutputError(f"{root} is not a Delta table", file=root) from error
         version = _version_at(newest, at) if isinstance(at, datetime) else at
         if version is None or version == newest.version:
             return newest

@@ -177,7 +177,7 @@ class TableLookup:
     Raises
     ------
     OutputError
-        There is no message table, it cannot be read without Spark, or one of its files cannot be read.
+        There is not a message table, it cannot be read without Spark, or one of its files cannot be read.
     """
 
     def __init__(self, root: TableLocation, *, with_body: bool = False) -> None:
@@ -186,7 +186,7 @@ class TableLookup:
         self._storage = snapshot.storage
         self._columns = [name for name in snapshot.column_names if with_body or name not in BODY_SCHEMA.names]
         if missing := sorted(_COLUMNS - set(snapshot.column_names)):
-            raise OutputError(f"{root} is no message table, it has no column {missing[0]}", file=root)
+            raise OutputError(f"{root} is not a message table: it has no column {missing[0]}", file=root)
         check_readable(snapshot)
         self._files = list(snapshot.files())
         self._times = {column["name"] for column in snapshot.columns if str(column["type"]).startswith("timestamp")}

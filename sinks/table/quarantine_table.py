@@ -78,7 +78,7 @@ class QuarantineTable:
             return Change(again, removed, (self._app_id, known), is_next=False)
 
         self._delta.commit(change)
-        _log.warning("%s: %d ranges were gone (%s); they are there again", path, len(missing), why)
+        _log.warning("%s: %d ranges were gone (%s); they were added again", path, len(missing), why)
 
     def write(self, end: int, lines: Sequence[QuarantinedRange]) -> None:
         """Add the `lines` that the table lacks, in one transaction; its version is `end`, a physical offset."""

@@ -233,7 +233,7 @@ class TableWatch:
             raise OutputError(
                 f"{path}: {rows} rows of broker {self._broker!r} and no transaction of reput: a copy of another table "
                 "does not tell how far it is",
-                advice=f"{_REPAIR.format(range='')} compares it with the log and goes on from it",
+                advice=f"{_REPAIR.format(range='')} compares it with the log and continues from it",
                 file=path,
             )
         if ledger is not None and ledger.rows:
@@ -255,8 +255,8 @@ class TableWatch:
             return
         raise RowsLostError(
             f"{self._table.path}: {_describe(taken)} took rows away",
-            advice=f"whether all of broker {self._broker!r} are there is not known: {_REPAIR.format(range='')} "
-            "compares them with the log and makes what is missing again",
+            advice=f"it is not known whether the table has all rows of broker {self._broker!r}: "
+            f"{_REPAIR.format(range='')} compares them with the log and makes missing rows again",
             file=self._table.path,
         )
 
@@ -349,7 +349,7 @@ class TableWatch:
             error = self._rows_lost_error(lost, by_whom)
             if not (self._accepts_loss and lost[-1].end <= self._log_begin):
                 raise error
-            _log.warning("%s; going on without them", error)
+            _log.warning("%s; continuing without them", error)
         elif lost or (gaps and unknown) or any(each.changes for each in foreign):
             fewer = sum(gap.missing for gap in lost)
             text = "%s: others changed rows of broker %r (%s): %d rows fewer, %d more; they stay as they are"
@@ -377,7 +377,7 @@ class TableWatch:
         text = f"{path}: {rows} of broker {self._broker!r} from [{start}, {end}) of the log are gone: {by_whom}"
         if end <= self._log_begin:
             text += f"; the log begins at {self._log_begin}, so they are gone for good"
-            advice = f"{command}{or_else} goes on without them"
+            advice = f"{command}{or_else} continues without them"
         else:
             expired = f"; what is before {self._log_begin} is gone for good" if start < self._log_begin else ""
             advice = f"{command} makes them again{expired}"

@@ -290,7 +290,7 @@ def _read_record(buffer: _Buffer, rules: BrokerRules) -> BrokerCheck:
         properties = parse_properties(decode_utf8(_array(buffer, properties_length, total_size)))
     code = tags_code(topic, properties, store_timestamp, rules.delays_ms)
     if code is None:
-        raise _JavaError("DELAY is no number")
+        raise _JavaError("DELAY is not a number")
     if rules.check_crc and rules.verifies_property_crc:
         _verify_property_crc(buffer, total_size, properties, releases.TAKES_A_CHECKSUM_OF_0.holds(rules.version))
     length = fmt.calc_msg_length(extra, body_length, topic_length, properties_length, topic_width)
@@ -298,7 +298,7 @@ def _read_record(buffer: _Buffer, rules: BrokerRules) -> BrokerCheck:
         why = f"its size is {total_size} bytes, that of its parts {length}"
         return BrokerCheck(False, total_size, buffer.position, why=why)
     if releases.READS_INNER_BATCHES.holds(rules.version) and inner_batch(properties) is None:
-        raise _JavaError("INNER_NUM or INNER_BASE is no number")
+        raise _JavaError("INNER_NUM or INNER_BASE is not a number")
     record = BrokerRecord(
         topic=topic,
         queue_id=queue_id,

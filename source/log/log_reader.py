@@ -381,8 +381,8 @@ class LogReader:
         if self.warns and self.bad_end is not None and end.offset != self._warned_at:
             self._warned_at = end.offset
             _log.warning(
-                "waiting at offset %d: what stands there is no record yet (%s); if the log goes on behind it, that "
-                "record is damaged, and onDamage=quarantine goes on",
+                "waiting at offset %d: the bytes there are not a record yet (%s); if the log continues after them, "
+                "that record is damaged, and onDamage=quarantine passes over it",
                 end.offset + end.held_back,
                 end.verdict.name,
             )

@@ -275,7 +275,7 @@ class MappedFileQueue:
                 raise SegmentError(
                     f"hole in the commitlog: {file.path} ends at {file.end}, the next file is {after.path}, "
                     f"{begin - file.end} bytes are missing",
-                    advice="restore the missing files, or set failOnDataLoss=false to go on after them",
+                    advice="restore the missing files, or set failOnDataLoss=false to continue after them",
                     file=file.path,
                     physical_offset=file.end,
                 )
@@ -343,8 +343,8 @@ def _check_frames(files: Sequence[MappedFile], *, dledger: bool) -> None:
     if dledger and not any(file.frame for file in files):
         directory = Path(files[0].path).parent
         raise OptionError(
-            f"enableDLegerCommitLog is on, and {directory} holds plain records: leave it off, or give DLedger's "
-            "directory (dledger-SELFID/data in the store) as well",
+            f"enableDLegerCommitLog is on, and {directory} holds plain records: leave it off, or also give "
+            "DLedger's directory (dledger-SELFID/data in the store)",
             file=directory,
         )
     for file, after in zip(files, files[1:], strict=False):
@@ -370,7 +370,7 @@ def _check_sizes(files: Sequence[MappedFile], wanted: int | None) -> None:
             )
         if file.file_from_offset % size:
             raise SegmentError(
-                f"{file.path} begins at {file.file_from_offset}, which is no multiple of its size {size}; "
+                f"{file.path} begins at {file.file_from_offset}, which is not a multiple of its size {size}; "
                 "was the file renamed or cut?",
                 file=file.path,
             )

@@ -205,7 +205,7 @@ def corrupt_record(file: MappedFile, offset: int, verdict: Verdict) -> CorruptRe
     return CorruptRecordError(
         no_good_record(file, offset, verdict),
         advice="set onDamage=quarantine to leave out and record what is damaged, onDamage=broker to leave out what a "
-        "broker's replay leaves out, or startingOffset to a later record to go on behind it",
+        "broker's replay leaves out, or startingOffset to a later record to continue there",
         file=file.path,
         physical_offset=offset,
     )

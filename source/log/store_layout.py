@@ -262,7 +262,7 @@ def _state(path: Path) -> str:
     except OSError as error:
         return f"it cannot be looked at ({error.strerror})"
     if not S_ISDIR(status.st_mode):
-        return "it is no directory"
+        return "it is not a directory"
     if (barred := who_refuses(str(path / COMMIT_LOG)) or who_refuses(str(path))) is not None:
         return barred[0]
     names = list(islice(_names_in(path), _NAMED_MAX + 1))

@@ -295,7 +295,7 @@ class MessageId:
         """
         if not _MSG_ID.fullmatch(text):
             raise OptionError(
-                f"{text!r} is no offset message id: 32 hexadecimal digits wanted, or 56 of a broker on IPv6",
+                f"{text!r} is not an offset message id: 32 hexadecimal digits wanted, or 56 of a broker on IPv6",
                 advice="a client's unique key is asked for with --topic and --uniq-key",
             )
         data = bytes.fromhex(text)

@@ -138,8 +138,8 @@ def difference(offsets: Sequence[OffsetAt], now: dict[tuple[str, str, int], int]
     missing, more = sum(row[6] is None for row in rows), sum(row[4] is None for row in rows)
     same = len(rows) - behind - ahead - missing - more
     return (
-        f"against the store: {same} queues have the same offset, {behind} are behind what is there now, {ahead} are "
-        f"ahead of it, {missing} are not there now, {more} are there now alone"
+        f"against the store: {same} queues have the same offset, {behind} have a smaller one than the store, {ahead} a "
+        f"larger one, {missing} have none in the store, {more} have one in the store alone"
     )
 
 

@@ -89,7 +89,7 @@ def write_messages(path: Path, table: TableLocation, names: Sequence[str], rows:
             if isinstance(found, Absence):
                 missing[found.reason] += 1
             elif [found.topic, found.queue_id, found.queue_offset] != place:
-                missing["another message is there"] += 1
+                missing["another message has the offset"] += 1
             elif (body := plain_body(found)) is None:
                 missing["the body cannot be decompressed"] += 1
             else:

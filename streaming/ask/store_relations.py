@@ -89,7 +89,7 @@ def _table(path: Path, name: str) -> dict[str, Any]:
     def decode(value: Any) -> dict[str, Any]:
         found = value[name]
         if not isinstance(found, dict):
-            raise TypeError(f"{name} is no table")
+            raise TypeError(f"{name} is not a table")
         return found
 
     found = load_config_file(path, decode, f"a broker's {name}", advice="restore it")
@@ -106,7 +106,7 @@ def _number(path: Path, value: object) -> int:
 
 
 def _foreign(path: Path, what: str) -> StoreError:
-    return StoreError(f"{path} is none that a broker wrote: {what[:200]}", advice="restore it", file=path)
+    return StoreError(f"{path} was not written by a broker: {what[:200]}", advice="restore it", file=path)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ class StoreRelation:
 
 STORE_RELATIONS: Final = {
     "consumer_offsets": StoreRelation(
-        "where a consumer group goes on in a queue, from `config/consumerOffset.json` (`lmqConsumerOffset.json` with "
+        "where a consumer group continues in a queue, from `config/consumerOffset.json` (`lmqConsumerOffset.json` with "
         "enableLmq)",
         {
             "consumer_group": (_TEXT, "the group"),

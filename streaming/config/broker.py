@@ -364,15 +364,15 @@ def unseen_queues(settings: Settings, store: Path) -> str:
     version = broker_version(settings.broker.version, store)
     if light_queues_in_rocksdb(settings, version):
         return (
-            "light queues (%LMQ%...) are in RocksDB alone (combineCQUseRocksdbForLmq), which are not looked at; of "
-            "the other queues, the files are (rocksdbCQDoubleWriteEnable)"
+            "light queues (%LMQ%...) are in RocksDB alone (combineCQUseRocksdbForLmq), and are not read; of "
+            "the other queues, the files are read (rocksdbCQDoubleWriteEnable)"
         )
     if queues_in_both(settings, version):
-        return "the queues are in RocksDB, too (rocksdbCQDoubleWriteEnable): only their files are looked at"
+        return "the queues are also in RocksDB (rocksdbCQDoubleWriteEnable): only their files are read"
     if (database := rocksdb_queues(store)) is not None:
         return (
-            f"{database} has a RocksDB database, too, which is not looked at; broker.conf (--broker-conf) says which "
-            "queues are there"
+            f"{database} also has a RocksDB database, which was not read; broker.conf (--broker-conf) says "
+            "where the queues are"
         )
     return ""
 

@@ -196,7 +196,7 @@ class BrokerConf:
         value = parse_int(text)
         if value is None:
             value = NUMBERS[name]
-            self._note(name, f"no number that a broker reads{_blanks_of(text)}; it takes its default, {value}")
+            self._note(name, f"not a number that a broker reads{_blanks_of(text)}; it takes its default, {value}")
         return value
 
     def number_or(self, name: str, default: int) -> int:
@@ -288,7 +288,7 @@ class BrokerConf:
             meant = right.get(name.lower(), name)
             if meant != name:
                 self.notes.append(
-                    f"{self.path}, line {entry.line}: {shown(name)} is no setting of a broker, {meant} is; "
+                    f"{self.path}, line {entry.line}: {shown(name)} is not a setting of a broker, {meant} is; "
                     "it is passed over, as a broker does"
                 )
 

@@ -88,7 +88,7 @@ def _texts(where: str, table: Mapping[str, Any]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, value in table.items():
         if name.lower() in map(str.lower, found):
-            msg = f"{where}: {shown(name)} is there twice; case does not tell options apart"
+            msg = f"{where}: {shown(name)} is given twice; upper and lower case make no difference"
             raise OptionError(msg)
         found[name] = _text(where, name, value)
     return found

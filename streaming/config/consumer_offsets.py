@@ -217,7 +217,7 @@ class ConsumerOffsetsWatch:
 def _quick_group(topic: bytes, group: bytes, queues: bytes) -> tuple[tuple[str, str], dict[int, int]]:
     numbers = list(map(int, queues.replace(b'"', b"").replace(b":", b",").split(b",") if queues else ()))
     if numbers and max(numbers) > LONG_MAX:
-        raise ValueError(f"{max(numbers)} is no offset")
+        raise ValueError(f"{max(numbers)} is not an offset")
     offsets = dict(zip(numbers[::2], numbers[1::2], strict=True))
     return (group.decode(errors="replace"), topic.decode(errors="replace")), offsets
 
@@ -240,7 +240,7 @@ def offsets_of(table: dict[str, Any]) -> Offsets:
 def _table_of(value: Any, name: str) -> dict[str, Any]:
     found = value[name]
     if not isinstance(found, dict):
-        raise TypeError(f"{name} is no table")
+        raise TypeError(f"{name} is not a table")
     return found
 
 

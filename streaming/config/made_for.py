@@ -123,7 +123,7 @@ def check_stated(output: Path, recorded: Recorded, stated: Mapping[str, Any], wh
             path = output.joinpath(*MADE_FOR)
             raise OptionError(
                 f"{path}: the output was made with {was}, and {where(name)} has {asked}",
-                advice=f"leave {name} out to go on as it was made, or run 'reput rebuild' with {asked} to make the "
+                advice=f"leave {name} out to continue as it was made, or run 'reput rebuild' with {asked} to make the "
                 "whole output so",
                 file=path,
             )
@@ -143,7 +143,7 @@ def warn_of_newer(output: Path, recorded: Recorded, store: Path) -> None:
     shown, version = broker_version(AUTO, store), broker_version(recorded[_VERSION], store)
     if release_of(shown) > release_of(version):
         _log.warning(
-            "%s: the output was made with brokerVersion=%s, and the store looks like one of %s now; going on with %s",
+            "%s: the output was made with brokerVersion=%s, and the store looks like one of %s now; continuing with %s",
             output.joinpath(*MADE_FOR),
             version_text(version),
             version_text(shown),
@@ -157,14 +157,14 @@ def _sinks_of(settings: Settings) -> dict[str, bool]:
 
 def _decoded(record: Any, path: Path) -> Recorded:
     if not isinstance(record, dict):
-        raise ValueError("it is no object")  # noqa: TRY004  as for any other bad content
+        raise ValueError("it is not an object")  # noqa: TRY004  as for any other bad content
     check_format(path, record.get("version"), _FORMAT, file=path)
     settings = record.get("settings")
     if not isinstance(settings, dict):
         raise ValueError("it has no settings")  # noqa: TRY004  as for any other bad content
     values = parse_given(PIPELINE_OPTIONS, {name: _text(value) for name, value in settings.items()})
     if values.get(_VERSION) == AUTO:
-        raise ValueError(f"{_VERSION}={AUTO} is no release")
+        raise ValueError(f"{_VERSION}={AUTO} is not a release")
     return values
 
 

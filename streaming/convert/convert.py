@@ -223,7 +223,7 @@ class Conversion:
             noted = json.loads(path.read_bytes())
             result = Converted(**noted["result"])
         except (ValueError, TypeError, KeyError) as error:
-            raise SinkError(f"{path} is no note of a conversion ({error!r})", file=path) from error
+            raise SinkError(f"{path} is not a note of a conversion ({error!r})", file=path) from error
         if noted["plan"] != plan:
             raise OutputError(
                 f"{self._output} was made of {noted['plan']['store']} as it was then",

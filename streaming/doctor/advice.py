@@ -102,7 +102,7 @@ def move_queues(config: PipelineConfig, broker_conf: Path | None) -> tuple[Advic
     if (config.store / ABORT).exists():
         return (Advice("start the broker as it was, and stop it: only queues of a clean stop can be moved"),)
     steps = _Steps(config.store, broker_conf, tuple)
-    return (Advice("moves the queues of the files into RocksDB", steps.move_queues()), steps.ask_again())
+    return (Advice("move the queues of the files into RocksDB", steps.move_queues()), steps.ask_again())
 
 
 @dataclass(frozen=True)
@@ -131,9 +131,11 @@ class _Steps:
         obstacle = found.obstacle
         assert obstacle is not None
         if obstacle.part is Part.QUEUES and obstacle.file is not None and self._is_foreign(Path(obstacle.file)):
-            yield self._move_away(Path(obstacle.file), "takes away what is no queue's file, and what a rebuild leaves")
+            yield self._move_away(
+                Path(obstacle.file), "move away a file that is not a queue's, and that a rebuild leaves"
+            )
         elif obstacle.part is Part.QUEUES and obstacle.file == str(self.store / CONSUME_QUEUE):
-            yield self._move_away(Path(obstacle.file), "takes away what is in the place of the queues")
+            yield self._move_away(Path(obstacle.file), "move away what is in the place of the queues")
         elif found.log_end == 0 and obstacle.part in _OF_REBUILD:
             yield Advice(_RESTORE_LOG)
         elif found.holes and obstacle.part in _OF_REBUILD:
@@ -143,7 +145,7 @@ class _Steps:
             yield from self._past_queue_file(found, obstacle.file)
         elif obstacle.part in (Part.DISPATCH, Part.NOTIFY):
             yield self._rebuild_all(
-                "makes queues and index again from the log, over what the broker fails at: nothing is left to dispatch",
+                "make queues and index again from the log, past what the broker fails at: nothing is left to dispatch",
                 found,
                 _QUARANTINE,
             )
@@ -169,15 +171,15 @@ class _Steps:
         elif obstacle.file is not None and obstacle.size is not None:
             yield from self._give_size(Path(obstacle.file), obstacle.size)
         elif obstacle.file is not None:
-            yield self._move_away(Path(obstacle.file), "takes away what is no file of the broker's")
+            yield self._move_away(Path(obstacle.file), "move away what is not a file of the broker")
         yield self.ask_again()
 
     def _give_size(self, segment: Path, size: int) -> Iterator[Advice]:
         yield Advice("restore the segment from a copy or from a slave, if there is one that is whole")
-        yield self._copy("or keep all of it as it is, and go on")
-        why = "gives the file its size, with zeros in place of what was cut off: no message is there any more"
+        yield self._copy("or keep a copy of all files as they are, and continue here")
+        why = "give the file its size, with zeros in place of the bytes that were cut off: no message is left there"
         if segment.stat().st_size > size:
-            why = "gives the file its size: what is behind that is of no broker"
+            why = "give the file its size: the bytes after it were not written by a broker"
         yield Advice(why, f"truncate -s {size} {shlex.quote(str(segment))}")
 
     def for_lost_records(self, found: Prediction, trusting: Prediction | None) -> Iterator[Advice]:
@@ -195,20 +197,20 @@ class _Steps:
             # Queues and index that a killed broker left are not trusted; they are made again.
             parts = self._parts(trusting, _QUARANTINE)
             yield from parts or [
-                self._rebuild_all("makes queues and index again, of every good message", found, _QUARANTINE)
+                self._rebuild_all("make queues and index again, of every good message", found, _QUARANTINE)
             ]
             yield self._without_abort(trusting)
             yield self.ask_again()
             return
         copy, topic = _copy_of(self.store), next(iter(found.lost.topics))
         yield self._rebuild_all(
-            "gives the copy, which keeps all of the log, queues and an index of every good message",
+            "give the copy, which keeps all of the log, queues and an index of every good message",
             found,
             _QUARANTINE,
             store=copy,
         )
         yield Advice(
-            "finds them there, with --key, --msg-id or --queue-offset",
+            "find them there, by --key, --msg-id or --queue-offset",
             f"reput query --store {shlex.quote(str(copy))}{self._conf()} --topic {shlex.quote(topic)} --key KEY",
         )
 
@@ -220,8 +222,8 @@ class _Steps:
         if found.holes:
             return
         yield self._rebuild_all(
-            "or, if they are gone for good, make queues and index again of what is left; the same command brings the "
-            "rest back once the segments are",
+            "or, if they are lost for good, make queues and index again of the rest; once the segments are back, the "
+            "same command makes the others",
             found,
             *_options(found),
         )
@@ -229,8 +231,8 @@ class _Steps:
 
     def for_queues_and_index(self, found: Prediction, trusting: Prediction | None) -> Iterator[Advice]:
         for path in self._in_the_way(found):
-            yield self._move_away(path, "takes away what is in the place of the index or of a queue")
-        what = "makes them again from the log, in place, before the broker starts"
+            yield self._move_away(path, "move away what is in the place of the index or of a queue")
+        what = "make them again from the log, in place, before the broker starts"
         is_normal = found.recovery is Recovery.NORMAL
         # A rebuild of everything removes the abort file.
         without_abort = found if is_normal else trusting
@@ -280,7 +282,7 @@ class _Steps:
         command = f"{self._rebuild(self.store, *options)} --topic {shlex.quote(topic)}"
         command += "" if queue_id is None else f" --queue-id {queue_id}"
         what = f"the queues of {topic}" if queue_id is None else f"the queue {topic}-{queue_id}"
-        why = f"makes {what} again from the log, and leaves the others as they are"
+        why = f"make {what} again from the log, and leave the others as they are"
         return Advice(why + _moves(moving), command + _yes(found, moving), moving)
 
     def _parts(self, found: Prediction, *options: str) -> list[Advice]:
@@ -298,9 +300,7 @@ class _Steps:
         steps = [self._rebuild_queue(topic, queue_id, found, *options) for topic, queue_id in queues]
         has_abort = (self.store / ABORT).exists()
         if has_abort or found.index_missing or found.index_is_ahead:
-            steps.append(
-                self._rebuild_index("makes the index again from the log; no queue is changed", found, *options)
-            )
+            steps.append(self._rebuild_index("make the index again from the log; no queue is changed", found, *options))
         return steps
 
     def _past_queue_file(self, found: Prediction, file: str | None) -> Iterator[Advice]:
@@ -312,14 +312,14 @@ class _Steps:
                 yield self._rebuild_queue(parts[1], queue_id, found, _QUARANTINE)
                 return
         yield self._rebuild_all(
-            "makes queues and index again from the log; damaged ranges of it are left out, and recorded",
+            "make queues and index again from the log; its damaged ranges are left out, and recorded",
             found,
             _QUARANTINE,
         )
 
     def _without_abort(self, trusting: Prediction) -> Advice:
         return Advice(
-            f"takes abort away: without it the broker's recovery begins at {_name(trusting.recovers_from)}, and "
+            f"remove abort: without it the broker's recovery begins at {_name(trusting.recovers_from)}, and "
             f"loses {counted(trusting.lost.count, 'message')}",
             shlex.join(["rm", "-f", str(self.store / ABORT)]),
         )
@@ -342,7 +342,7 @@ class _Steps:
     def _conf(self) -> str:
         return "" if self.broker_conf is None else f" --broker-conf {shlex.quote(str(self.broker_conf))}"
 
-    def _copy(self, why: str = "keeps all of it, before a broker cuts it") -> Advice:
+    def _copy(self, why: str = "keep a copy of all of it, before a broker cuts it") -> Advice:
         words = shlex.join(["cp", "-aT", "--sparse=always", str(self.store), str(_copy_of(self.store))])
         return Advice(why, words)
 
@@ -379,7 +379,7 @@ def _moves(moving: Sequence[Moving]) -> str:
     entries = counted(sum(queue.entries for queue in moving), "entry", "entries")
     return (
         f"; it moves {entries} of {counted(len(moving), 'queue')} to other queue offsets than today, so that "
-        "consumers' offsets stand behind messages that they have not read"
+        "consumers' offsets lie after messages that they have not read"
     )
 
 

@@ -279,7 +279,7 @@ def verdict(found: Prediction) -> str:
     losses = []
     if found.lost.count and found.cut is not None:
         losses.append(
-            f"loses {counted(found.lost.count, 'good message')} behind damage at offset {found.cut.offset} of "
+            f"loses {counted(found.lost.count, 'good message')} after damage at offset {found.cut.offset} of "
             f"{found.cut.file} ({found.cut.why or 'the log ends there'})"
         )
     if found.missing_entries:
@@ -329,7 +329,7 @@ def _fact_lines(prediction: Prediction) -> Iterator[str]:
     for start, end in prediction.holes:
         yield f"  log       no segment holds offsets {start} to {end}, excluded"
     if prediction.last_is_missing:
-        yield "  log       queues or index have records behind the last segment: segments at the end are missing"
+        yield "  log       queues or index have records after the last segment: segments at the end are missing"
     if prediction.missing_entries:
         lead = counted(prediction.missing_entries, "entry leads", "entries lead")
         yield f"  queues    {lead} to records of segments that are missing"
@@ -415,7 +415,7 @@ def _cut_lines(cut: LogCut) -> Iterator[str]:
 
 def _dispatch(found: Prediction) -> str:
     if not found.dispatched:
-        return f"nothing; it goes on at offset {found.log_end}"
+        return f"nothing; it continues at offset {found.log_end}"
     return f"{counted(found.dispatched, 'message')}, from offset {found.dispatches_from} on"
 
 

@@ -253,7 +253,7 @@ def _load_row(
             raise NoStartError(part, why, path, size if has_a_name else None)
         begin = parse_long(path.name)
         if begin is None:
-            raise NoStartError(part, f"{path} has a name that is no number", path)
+            raise NoStartError(part, f"{path} has a name that is not a number", path)
         yield begin, path
 
 
@@ -338,7 +338,7 @@ def _why(
     stays_alone = topic.startswith(_RETRY_TOPIC) and settings.does(releases.RETRIES_STAY_ALONE)
     if bad is None and in_replay and settings.notifies and not stays_alone:
         bad = bad_offset(*further)
-    return None if bad is None else f"{PROPERTY_INNER_MULTI_QUEUE_OFFSET} holds {bad!r}, which is no number"
+    return None if bad is None else f"{PROPERTY_INNER_MULTI_QUEUE_OFFSET} holds {bad!r}, which is not a number"
 
 
 def _wants_properties(settings: StartSettings) -> bool:
@@ -506,7 +506,7 @@ class Dispatcher:
         path = next((path for path in [directory, *directory.parents][:3] if path.exists()), None)
         if path is not None and not path.is_dir():
             queue = f"{directory.parent.name}-{directory.name}"
-            why = f"{path} is no directory: the broker cannot make a file of the queue {queue}, and tries for ever"
+            why = f"{path} is not a directory: the broker cannot make a file of the queue {queue}, and tries for ever"
             raise NoStartError(Part.QUEUES, why, path)
 
 
@@ -542,7 +542,7 @@ def replay(segments: list[Segment], start: int, dispatcher: Dispatcher, settings
     while segments and at < segments[-1].end:
         segment = _segment_of(segments, at)
         if segment is None:
-            raise NoStartError(Part.REPLAY, f"no segment holds offset {at}, where the replay goes on: {WAITS}")
+            raise NoStartError(Part.REPLAY, f"no segment holds offset {at}, where the replay continues: {WAITS}")
         begin = segment.file.file_from_offset + at % settings.segment_size
         if begin >= segment.end:
             raise NoStartError(

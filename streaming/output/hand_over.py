@@ -172,7 +172,7 @@ def why_behind(log: LogReader, ends: Sequence[tuple[str, int]]) -> str | None:
         return None
     return (
         f"{name} ends at {end}, the log at {log_end}; 'reput tail --available-now' with the same --store and --output "
-        f"goes on to there and removes {ABORT}"
+        f"continues to there and removes {ABORT}"
     )
 
 
@@ -229,7 +229,7 @@ def doubt_of_log(files: DurableFiles, log: LogReader, config: PipelineConfig) ->
         file = segments.following(file)
     if offset >= end and (leaves_out or verdict in (Verdict.EMPTY, Verdict.BLANK)):
         return None
-    why = f"what stands in the log at {offset} is no whole record ({verdict.name})"
+    why = f"the bytes of the log at {offset} are not a whole record ({verdict.name})"
     if leaves_out:
         return f"{why}; a broker cuts the log there without {ABORT}: 'reput doctor' says what it does with it"
     return f"{why}; a broker that finds {ABORT} cuts the log there and dispatches again"
@@ -343,7 +343,7 @@ class Gap(Enum):
     """The ways in which a log fails to explain an output."""
 
     GONE = "the log has no record at all"
-    PASSED = "the log begins behind the end of the output"
+    PASSED = "the log begins after the end of the output"
     OTHER = "the log has none of the output's records"
     CUT = "the log has older records of the output, and not the newest"
 
@@ -390,7 +390,7 @@ def find_unexplained(log: LogReader, output: Path, *, made: Path | None = None) 
     if known.reach < 0:
         return None
     if known.reach < least:
-        text = f"the log in {where} begins at {least}, and what stands in {output} ends at {known.reach}, before it"
+        text = f"the log in {where} begins at {least}, and the output {output} ends at {known.reach}, before it"
         return Unexplained(Gap.PASSED, text)
     missing = known.missing_in(log, least, end)
     if missing is None:

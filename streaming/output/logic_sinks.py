@@ -186,7 +186,7 @@ def recover_sinks(sinks: Sequence[Recoverable], log: LogReader, *, fail_on_data_
             check_fingerprint(log, sink.name, progress.last_record, progress.start_offset)
         lost = check_not_expired(log, sink.name, sink.end_offset, fail_on_data_loss=fail_on_data_loss)
         if lost is not None:
-            _log.warning("%s; going on without them", lost)
+            _log.warning("%s; continuing without them", lost)
             sink.pass_over(log.next_available(sink.end_offset))
 
 
@@ -205,10 +205,10 @@ def check_not_expired(log: LogReader, sink: str, end: int, *, fail_on_data_loss:
     is_behind_begin = end >= log.queue().min_offset
     if further == end or (is_behind_begin and fail_on_data_loss):
         return None
-    there = "goes on" if is_behind_begin else "begins"
+    there = "continues" if is_behind_begin else "begins"
     lost = f"{sink} ends at {end} and the log {there} at {further}: records between expired unread"
     if fail_on_data_loss:
-        raise DataLossError(lost, advice="set failOnDataLoss=false to go on without them", physical_offset=end)
+        raise DataLossError(lost, advice="set failOnDataLoss=false to continue without them", physical_offset=end)
     return lost
 
 

@@ -94,13 +94,13 @@ def check_table(table: TableLocation) -> None:
         if not table.exists():
             raise OutputError(f"{name} does not exist: {advice}", file=table)
         if not table.is_dir():
-            raise OutputError(f"{name} is no Delta table but a file: {advice}", file=table)
+            raise OutputError(f"{name} is not a Delta table but a file: {advice}", file=table)
         if not log.is_dir():
-            empty = "is empty" if not any(table.iterdir()) else f"is no Delta table (it has no {LOG})"
+            empty = "is empty" if not any(table.iterdir()) else f"is not a Delta table (it has no {LOG})"
             raise OutputError(f"{name} {empty}: {advice}", file=table)
         with os.scandir(log) as entries:
             if not any(entry.name.endswith((".json", ".parquet")) for entry in entries):
-                raise OutputError(f"{name} is no Delta table (its {LOG} holds no commit): {advice}", file=log)
+                raise OutputError(f"{name} is not a Delta table (its {LOG} holds no commit): {advice}", file=log)
     except OSError as error:
         path = printable(str(error.filename))
         raise OutputError(f"cannot read {path}: {error.strerror}", file=error.filename) from error
@@ -108,7 +108,7 @@ def check_table(table: TableLocation) -> None:
 
 def _check_on_s3(table: S3Location, advice: str) -> None:
     if not any(name.endswith((".json", ".parquet")) for name in _names_on_s3(table, LOG)):
-        what = "is no Delta table" if _names_on_s3(table) else "does not exist"
+        what = "is not a Delta table" if _names_on_s3(table) else "does not exist"
         raise OutputError(f"{table} {what}: {advice}", file=table)
 
 

@@ -113,7 +113,7 @@ def _offset(checkpoint: Path, batch_id: int) -> dict[str, Any]:
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise OutputError(
             f"{path} has no offset of the log ({error!r})",
-            advice=f"remove {checkpoint}: the query goes on where its sinks end",
+            advice=f"remove {checkpoint}: the query continues where its sinks end",
             file=path,
         ) from error
 

@@ -151,7 +151,7 @@ class QueueMove:
             if has_files(self._store / folder):
                 raise OutputError(
                     f"{self._store / folder} has files, which RocksDB has no place for",
-                    advice="'reput rebuild' with a broker.conf that has storeType=defaultRocksDB makes the queues anew",
+                    advice="make the queues again: 'reput rebuild' with storeType=defaultRocksDB in broker.conf",
                     file=self._store / folder,
                 )
         check_queues_only(self._store, CONSUME_QUEUE)

@@ -297,7 +297,7 @@ class Rebuild:
         others = f", and {len(joined) - 1} more queues" if len(joined) > 1 else ""
         raise SinkError(
             f"queue {shown(topic.decode('utf-8', 'backslashreplace'))}-{queue_id}{others}: the topic was deleted and "
-            f"made again, but a later message has queue offset {queue_offset}, where a broker goes on that has made "
+            f"made again, but a later message has queue offset {queue_offset}, where a broker continues that has made "
             "the queue again from the whole log; nothing was changed",
             advice="--option queueRestart=replay makes such queues as that broker did",
         )

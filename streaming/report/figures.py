@@ -101,7 +101,7 @@ class Selection:
         names = {name.lower() for name in table.version.column_names}
         if missing := [name for name in _COLUMNS if name not in names]:
             raise OutputError(
-                f"this is no message table of reput: it has no column {missing[0]}",
+                f"this is not a message table of reput: it has no column {missing[0]}",
                 advice="give the directory that 'reput tail --table' made",
                 file=table.version.storage.location,
             )

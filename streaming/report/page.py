@@ -64,7 +64,7 @@ def order_section(figures: Figures) -> ET.Element:
         words = (
             f"In {number(order.disordered)} of {count(order.queues, 'queue')} the numbers that the broker gave to the "
             f"messages do not follow each other: {number(order.missing)} are missing, "
-            f"{number(order.repeated)} are there again."
+            f"{number(order.repeated)} come twice."
         )
     else:
         words = f"In {count(order.queues, 'queue')} the numbers that the broker gave to the messages follow each other."
@@ -117,7 +117,7 @@ def retries_section(figures: Figures) -> ET.Element | None:
         f"{count(detours.groups, 'group')} of consumers sent back {count(detours.retries, 'delivery', 'deliveries')} "
         f"to be tried again, and gave up {count(detours.given_up, 'message')}."
     )
-    made = section("What consumers could not handle", element("p", *sentence(words)))
+    made = section("Messages that consumers could not handle", element("p", *sentence(words)))
     if found is not None:
         times = step_times(found)
         sent_back = found.sent_back.tolist()
@@ -146,7 +146,7 @@ def consumption_section(figures: Figures) -> ET.Element | None:
         f"{count(found.groups, 'consumer group')} passed {count(found.passed, 'message')}, and {resets}. Passed is "
         "consumed, filtered out, or skipped; behind are messages of the table that a group has not passed."
     )
-    made = section("What consumer groups did", element("p", *sentence(words)))
+    made = section("Work of consumer groups", element("p", *sentence(words)))
     times = [moment(found.start_us + place * found.width_us) for place in range(len(found.steps))]
     bars = [Bar(value, f"{time}: {number(value)}") for value, time in zip(found.steps.tolist(), times, strict=True)]
     label = f"Messages that groups passed, in steps of {step_text(found.width_us / 1e6)}."
@@ -184,7 +184,7 @@ def waiting_section(figures: Figures) -> ET.Element | None:
         for each in waiting
     ]
     head = ("kind", "messages", "shortest", "median", "longest", "last due", "due after the last message")
-    words = "How long messages were to wait before their consumers got them. Retries wait as well."
+    words = "How long messages were to wait before their consumers got them. Retries wait, too."
     return section(
         "Messages to be delivered later", element("p", *sentence(words)), table("Waiting", head, rows, minor=(2, 3, 5))
     )
@@ -231,7 +231,7 @@ def freshness_section(figures: Figures) -> ET.Element:
                 element("li", *sentence(moment(round(each["at"] * 1e6))), f" {each['query']}: ", said(each["text"]))
                 for each in found
             ]
-            add(made, element("p", "What it found last:"), element("ul", *items))
+            add(made, element("p", "Its last findings:"), element("ul", *items))
     add(
         made,
         table(
@@ -453,7 +453,7 @@ def kinds_section(figures: Figures) -> ET.Element:
     ]
     words = element("p", "A broker stores more than producers send: what waits, what came back, and its own notes.")
     return section(
-        "What kinds of messages these are",
+        "Kinds of messages",
         words,
         table("Kinds", ("kind", "messages", "part", "bytes"), rows, minor=(3,)),
     )
@@ -486,7 +486,7 @@ _TITLE_CELLS = 200
 def page_of(figures: Figures, title: str | None = None) -> str:
     """Return the page's text; `title` is its heading."""
     findings = findings_of(figures)
-    heading = name_text(title or "What this message table holds", _TITLE_CELLS)
+    heading = name_text(title or "Contents of this message table", _TITLE_CELLS)
     body = element("main", _header(figures, heading, findings), _tiles(figures, findings))
     if figures.contents.total.messages:
         add(body, _findings_section(figures, findings), *_sections(figures))

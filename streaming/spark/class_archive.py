@@ -123,7 +123,7 @@ class SparkClasses:
     def refusal(self) -> str | None:
         """Why Spark cannot use them, whether they exist or not; None if it can."""
         if defaults := _defaults():
-            return f"{defaults} is there, and may say otherwise: Spark starts by that alone"
+            return f"{defaults} exists, and may say otherwise: Spark starts by that file alone"
         if unsafe := [path for path in [*(self.jars() or ()), self.archive] if _UNSAFE.search(str(path))]:
             return f"{unsafe[0]} has a character that Spark's options cannot hold; see XDG_CACHE_HOME"
         return None

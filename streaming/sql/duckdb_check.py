@@ -170,7 +170,7 @@ FUNCTIONS_REFUSED: Final[dict[str, frozenset[str]]] = {
             parse_duckdb_log_message icu_calendar_names vector_type add_grammar_extension remove_grammar_extension
             map_type_id_to_pg_oid""",
         "waits": "pg_sleep sleep_ms",
-        "is no function but a part of DuckDB's plans, or of its type system": """
+        "is not a function but a part of DuckDB's plans, or of its type system": """
             bitstring_byte_comparable combine combine_aggr create_sort_key decimal_average finalize get_type
             hive_partition_component icu_sort_key index_key invoke make_type map_to_pg_oid remap_struct replace_type
             timetz_byte_comparable to_aggregate_state json_copy_strftime_if_date
@@ -356,7 +356,7 @@ def _check_function(node: Node, functions: frozenset[str]) -> None:
 def _check_table_name(path: list[str], scope: Scope) -> None:
     if len(path) != 1 or _folded(path[0]) not in {VIEW, *scope}:
         name = ".".join(f'"{part}"' for part in path)
-        raise _refused(f"the only table is {VIEW}, besides the statement's own WITH queries; found {name}")
+        raise _refused(f"the only tables are {VIEW} and the statement's own WITH queries; found {name}")
 
 
 def _path(node: Node, name: str) -> list[str]:

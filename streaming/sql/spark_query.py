@@ -387,7 +387,7 @@ def _check_names(kind: str, node: JavaObject, scope: Scope) -> None:
 def _check_table(parts: list[str], scope: Scope) -> None:
     if len(parts) != 1 or _folded(parts[0]) not in {VIEW, *scope}:
         name = ".".join(f"`{part}`" for part in parts)
-        raise _refused(f"the only table is {VIEW}, besides the statement's own WITH queries; found {name}")
+        raise _refused(f"the only tables are {VIEW} and the statement's own WITH queries; found {name}")
 
 
 def _check_function(parts: list[str], names: frozenset[str]) -> None:
@@ -638,7 +638,7 @@ def query(
     Raises
     ------
     OutputError
-        There is no Delta table at `table`, or it cannot be read.
+        There is not a Delta table at `table`, or it cannot be read.
     OptionError
         The statement contains something that is not known to only read, or Spark does not understand it.
     """

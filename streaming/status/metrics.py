@@ -126,7 +126,7 @@ def _add_query(families: _Families, labels: Sequence[str], query: QueryState, no
     if query.phase is QueryPhase.WAITING and query.waits_code is not None:
         words = "1 while the query waits for an error of that code to pass; see docs/commands/README.md."
         families.gauge("waiting_for", words, (*_QUERY, "code"), [*labels, query.waits_code], 1)
-    gauge("bad_end", "1 while the query waits at something in the log that is no record, else 0.", bool(query.bad_end))
+    gauge("bad_end", "1 while the query waits at bytes that are not a record, else 0.", bool(query.bad_end))
     idle = None if query.last_at is None else max(0.0, now - query.last_at)
     gauge("idle_seconds", "Seconds since the last batch was durable.", idle)
     counter("batches", "Micro-batches.", query.batches)
@@ -138,7 +138,7 @@ def _add_query(families: _Families, labels: Sequence[str], query: QueryState, no
         words = "Ranges of the log that were left out."
         families.counter("quarantined", words, (*_QUERY, "cause"), [*labels, cause], count)
     for kind, count in query.anomalies.as_dict().items():
-        words = "What a broker never writes in one undisturbed life; see docs/anomalies.md."
+        words = "Effects that a broker never has in one undisturbed life; see docs/anomalies.md."
         families.counter("anomalies", words, (*_QUERY, "kind"), [*labels, kind], count)
 
 

@@ -303,7 +303,7 @@ def load_status(output: Path) -> dict[str, Any] | None:
         raise OutputError(f"cannot read {path}: {error.strerror}", file=path) from error
     except (ValueError, LookupError, TypeError) as error:
         raise OutputError(
-            f"{path} is no status of reput", advice="remove it: 'reput tail' writes a new one", file=path
+            f"{path} is not a status of reput", advice="remove it: 'reput tail' writes a new one", file=path
         ) from error
     return document
 

@@ -421,7 +421,7 @@ def message_table(path: TableLocation) -> TableState:
     state = TableState(path)
     if not state.has_messages:
         raise OptionError(
-            f"{path} is no message table: it has no store times",
+            f"{path} is not a message table: it has no store times",
             advice="give the table that 'reput tail' keeps; what it keeps beside it is maintained with it",
         )
     return state

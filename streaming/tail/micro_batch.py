@@ -521,7 +521,7 @@ class LogContinuity:
         if end < stop:
             raise TransientError(
                 f"{self._name}: the log was cut: it reached {stop} when a batch was planned, and ends at {end} now",
-                advice="nothing behind that end was written: start the same command again",
+                advice="nothing after that end was written: start the same command again",
                 physical_offset=end,
             )
 
@@ -552,7 +552,7 @@ class LogContinuity:
     def report_expired(self, name: str, end_offset: int, start: int) -> None:
         """Warn that the sinks of `name` continue without `[end_offset, start)`."""
         _log.warning(
-            "%s ends at %d and the log goes on at %d: %d bytes between expired unread; going on without them",
+            "%s ends at %d and the log continues at %d: the %d bytes between expired unread; continuing without them",
             name,
             end_offset,
             start,
@@ -584,10 +584,10 @@ class BadEndWatch:
         if query not in self._warned or self._warned[query] != (offset, verdict):
             self._warned[query] = offset, verdict
             _log.warning(
-                "%s: waiting at offset %d: what stands there is no record (%s); if the log goes on behind it, that "
-                "record is damaged, and onDamage=quarantine goes on",
+                "%s: waiting at offset %d: the bytes there are not a record (%s); if the log continues after them, "
+                "that record is damaged, and onDamage=quarantine passes over it",
                 query,
                 offset,
                 verdict,
             )
-        return f"what stands at offset {offset} is no record ({verdict})"
+        return f"the bytes at offset {offset} are not a record ({verdict})"

@@ -426,7 +426,7 @@ class SupervisedQuery:
         lasted = self._retry.went_on()
         for name in self.names:
             self._reporter.on_resumed(name)
-        _log.info("%s goes on after %.0f s", self.name, lasted, extra={"query": self.name})
+        _log.info("%s continues after %.0f s", self.name, lasted, extra={"query": self.name})
 
 
 def _run(open_query: Callable[[], OpenQuery], opening: Future[OpenQuery]) -> None:
@@ -515,7 +515,7 @@ class Retry:
         cause, lasted = failure.cause, 0.0 if self._since is None else self._clock() - self._since
         if self._attempts:
             times = "once" if self._attempts == 1 else f"{self._attempts} times"
-            cause = f"{query} did not go on within {lasted:.0f} s and was opened again {times}: {cause}"
+            cause = f"{query} did not continue within {lasted:.0f} s and was opened again {times}: {cause}"
         return kind(cause, advice=failure.advice, file=failure.file, physical_offset=failure.physical_offset)
 
 
@@ -575,7 +575,7 @@ class Causes:
         except (ReputError, OSError) as away:
             return away
         if isinstance(error, DataLossError) and error.file is not None and os.path.exists(error.file):  # noqa: PTH110
-            return TransientError(f"{error.file} was away for a moment", file=error.file)
+            return TransientError(f"{error.file} could not be reached for a moment", file=error.file)
         if TABLE in names and isinstance(self._table, Path):
             try:
                 if not is_table(self._table):

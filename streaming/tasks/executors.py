@@ -193,7 +193,7 @@ def _check_said(said: Said, token: str, read: Sequence[tuple[Path, str, str]], w
         raise EnvironmentSetupError(found, advice=_INSTALL)
     for (path, before, after), seen in zip(read, said["read"], strict=True):
         if seen not in (before, after):
-            why = "other bytes are there" if seen.startswith(_BYTES) else one_line(seen)
+            why = "it has other bytes" if seen.startswith(_BYTES) else one_line(seen)
             raise MayPassError(f"{where} does not see {path} of this machine: {why}", advice=_SHARE, file=path)
     for directory, (path, problem) in zip(written, said["written"], strict=True):
         if not path:
@@ -215,7 +215,7 @@ def _look(read: list[str], probes: list[str], token: str) -> Callable[[Iterable[
     def head(path: str) -> str:
         """Return the first bytes of a file, or the reason why there are none."""
         if os.path.isdir(path):  # noqa: PTH112
-            return "a directory is there"
+            return "it is a directory"
         try:
             with open(path, "rb") as file:  # noqa: PTH123
                 return f"{_BYTES}{file.read(_HEAD_BYTES).hex()}"

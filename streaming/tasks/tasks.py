@@ -242,7 +242,7 @@ def _deaths_as_errors() -> Iterator[None]:
             "a process of reput died: it was killed, or the machine ran out of memory (less is needed with smaller "
             "ranges, rebuildMaxBytesPerPartition or for verify maxBytesPerPartition, or with fewer processes, "
             "sparkMaster=local[N])",
-            advice="run the same command again, a rebuild goes on where it was",
+            advice="run the same command again, a rebuild continues where it stopped",
         ) from error
 
 

@@ -586,7 +586,7 @@ class StoreVerification:
             walk.close()
         moved = [walk for walk in walks.values() if walk.moved]
         if moved:
-            entries = counted(sum(walk.moved for walk in moved), "entry stands", "entries stand")
+            entries = counted(sum(walk.moved for walk in moved), "entry is", "entries are")
             queues.tell(
                 f"{entries} before the queue offset of the message, in {counted(len(moved), 'queue')}, as a replay "
                 f"puts entries after a message that is lost; the first: {moved[0].first_moved}"

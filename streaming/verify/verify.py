@@ -211,11 +211,11 @@ def verify_table(
     Raises
     ------
     OutputError
-        There is no Delta table at `path`, or it has other columns.
+        There is not a Delta table at `path`, or it has other columns.
     """
     storage = table_storage(path)
     if not storage.files(LOG):
-        raise OutputError(f"{path} is no Delta table: give the directory that 'reput tail --table' made", file=path)
+        raise OutputError(f"{path} is not a Delta table: give the directory that 'reput tail --table' made", file=path)
     section = StoreSection("table")
     rows = compared_rows(path, broker, verification.expired, tasks, spark)
     missing = {file.path: problem for file, problem in bad_files(storage, rows.files)}

@@ -122,7 +122,7 @@ def both_waiting(run: SimulatedRun) -> None:
 
 def bad_end(run: SimulatedRun) -> None:
     run.keeps.discard("logic")
-    run.state.on_bad_end("logic", "what stands there is no record")
+    run.state.on_bad_end("logic", "the bytes there are not a record")
     run.live(30)
     run.state.on_bad_end("logic", None)
     run.keeps.add("logic")

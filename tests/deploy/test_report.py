@@ -126,7 +126,7 @@ def test_the_texts_of_charts_can_be_read(seen: dict[str, Any]) -> None:
 def test_it_loads_nothing_and_runs_nothing(seen: dict[str, Any], reports: dict[int, Path]) -> None:
     """Nothing but itself, no text of a producer became code, and the browser has nothing to complain of."""
     assert seen["loaded"] == []
-    assert {page["title"] for page in seen["pages"].values()} == {"What this message table holds"}
+    assert {page["title"] for page in seen["pages"].values()} == {"Contents of this message table"}
     for page in reports.values():
         done = ask("--enable-logging=stderr", "--dump-dom", page.as_uri())
         assert "owned" not in re.findall(r"<title>(.*?)</title>", done.stdout)[0]

@@ -92,7 +92,7 @@ def test_going_on_without_them(
     with caplog.at_level(logging.WARNING):
         found = batches(reader, offset, limit)
     assert found == [at for at in offsets if at not in before and segment_of(at) not in gone]
-    told = [text for text in caplog.messages if "unread; going on" in text]
+    told = [text for text in caplog.messages if "unread; continuing" in text]
     assert len(told) == (1 if gone == list(range(len(gone))) else len(missing_rows(gone)))
     proof("G11 streams that went on without what was gone")
 

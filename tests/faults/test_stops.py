@@ -172,7 +172,7 @@ def output_is_replaced(_: TailProcess, root: Path) -> None:
     ("happen", "code", "words"),
     [
         (jvm_dies, 75, r"reput: Spark's Java process was killed by SIGKILL; nothing is lost: start the same command"),
-        (output_goes, 1, r"reput: the output \S+/out is away while reput writes to it"),
+        (output_goes, 1, r"reput: the output \S+/out cannot be reached while reput writes to it"),
         (output_is_replaced, 1, r"reput: the output \S+/out was replaced by another one while reput wrote to it"),
     ],
 )

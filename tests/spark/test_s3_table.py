@@ -153,7 +153,7 @@ def test_a_server_that_is_down_for_a_while(tmp_path: Path, monkeypatch: pytest.M
                 wait_for(tail, lambda: re.search(waits, tail.said.read_text()) is not None)
                 before = tail.end_offset("consumequeue")
                 wait_for(tail, lambda: tail.end_offset("consumequeue") > before)
-            wait_for(tail, lambda: "INFO table goes on after" in tail.said.read_text())
+            wait_for(tail, lambda: "INFO table continues after" in tail.said.read_text())
             assert "WARNING logic waits" not in tail.said.read_text()
             tail.wait_beyond(tail.end_offset())
             written = writer.end()

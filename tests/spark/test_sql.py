@@ -73,7 +73,7 @@ def test_formats(spark: SparkSession, table: Path, output_format: str) -> None:
         ("DELETE FROM messages", "refused: DeleteFromTable is not among"),
         ("WITH x AS (SELECT 1) INSERT INTO delta.`{}` SELECT * FROM messages", "refused: InsertIntoStatement is not"),
         ("SELECT reflect('java.lang.System', 'getenv', 'HOME')", "refused: function reflect is not among"),
-        ("SELECT * FROM text.`/etc/passwd`", "refused: the only table is messages"),
+        ("SELECT * FROM text.`/etc/passwd`", "refused: the only tables are messages"),
         ("SELEC 1", "Syntax error at or near 'SELEC'. (line 1, column 1)"),
         ("", "Syntax error, unexpected empty statement. (line 1, column 1)"),
         ("SELECT nope FROM messages", "with name `nope` cannot be resolved"),

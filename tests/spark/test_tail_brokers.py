@@ -206,7 +206,7 @@ def test_all_go_on_when_sparks_process_was_killed(
     table, path = tmp_path / "table", configuration_of(homes, tmp_path / "brokers.toml")
 
     def have_gone_on(times: int) -> bool:
-        return tail.said.read_text().count(" goes on after ") >= times * 2 * len(homes)
+        return tail.said.read_text().count(" continues after ") >= times * 2 * len(homes)
 
     def all_have_begun() -> bool:
         return all(end_offset(home.output) > 0 for home in homes.values())
@@ -235,7 +235,7 @@ def test_all_go_on_when_sparks_process_was_killed(
         for query in ("logic", "table"):
             waits = rf"WARNING {name}: {query} waits \d+ s .*: Spark's Java process was killed by SIGKILL"
             assert len(re.findall(waits, said)) >= 2, said
-            assert said.count(f"INFO {name}: {query} goes on after") >= 2, said
+            assert said.count(f"INFO {name}: {query} continues after") >= 2, said
         run_tail(spark, home.store, tmp_path / "alone" / name, *FILE_SIZES, conf=home.broker_conf)
         assert differing_bytes(tmp_path / "alone" / name, home.output) == {}
         kept = offsets(spark, table, name)

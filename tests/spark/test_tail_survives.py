@@ -37,7 +37,7 @@ LIMIT_SECONDS = 120
 RATE = 100.0
 _POOL = "tokio-rt-worker"
 _BEGINS = re.compile(r"WARNING (logic|table) waits \d+ s and is opened again \(attempt 1, since 0 s\): (.*)")
-_TURNS = re.compile(r"(?:WARNING|INFO) (logic|table) (waits|goes on after) \d+ s")
+_TURNS = re.compile(r"(?:WARNING|INFO) (logic|table) (waits|continues after) \d+ s")
 
 
 # --- one process, many faults --------------------------------------------------------------------------------
@@ -191,13 +191,13 @@ def directories_go(stage: Stage) -> None:
     log, table = stage.root / "store" / "commitlog", stage.root / "table"
     with stage.fault({"logic", "table"}, "is gone|no commitlog at"), stage.writer.suspended(), away(log):
         stage.waits("logic", "table")
-    with stage.fault({"table"}, "there is no Delta table any more"), away(table):
+    with stage.fault({"table"}, "there is not a Delta table any more"), away(table):
         before = stage.tail.end_offset("consumequeue")
         stage.waits("table")
         stage.wait(lambda: stage.tail.end_offset("consumequeue") > before)
         assert not table.exists()
     if stage.disk is not None:
-        with stage.fault({"logic", "table"}, "is away while reput writes to it"):
+        with stage.fault({"logic", "table"}, "cannot be reached while reput writes to it"):
             unmount(stage.out)
             stage.waits("logic", "table")
             assert list(stage.out.iterdir()) == []
@@ -267,7 +267,7 @@ def test_giving_up(spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptur
     (failure,) = failed
     assert isinstance(failure, ReputError)
     assert failure.exit_code == TRY_AGAIN
-    said = r"(logic|table) did not go on within \d+ s and was opened again (once|\d+ times): "
+    said = r"(logic|table) did not continue within \d+ s and was opened again (once|\d+ times): "
     gave_up = re.match(said, failure.cause)
     assert gave_up
     # How often there is time for it depends on the machine; what is said is what was done.

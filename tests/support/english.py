@@ -59,6 +59,23 @@ def docstrings(path: Path) -> str:
     return "\n\n".join(text for text in texts if text)
 
 
+def messages(path: Path) -> str:
+    """The phrases that a module's code holds, a paragraph each: messages, reasons of options, texts of pages.
+
+    A phrase is a literal with a blank that is not a docstring; ``{}`` takes the place of values.
+    """
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    alone = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    alone |= {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
+    phrases = []
+    for node in nodes:
+        if isinstance(node, ast.JoinedStr):
+            phrases.append("".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in alone:
+            phrases.append(node.value)
+    return "\n\n".join(phrase for phrase in phrases if " " in phrase.strip())
+
+
 def help_texts(command: Any) -> Iterator[str]:
     """What `--help` says of a command, of its options, and of the commands below it."""
     yield command.help or ""
@@ -77,6 +94,7 @@ def texts() -> Iterator[tuple[str, str]]:
     for folder in ("reput", "source", "sinks", "streaming"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             yield str(path.relative_to(ROOT)), docstrings(path)
+            yield f"messages/{path.relative_to(ROOT)}", messages(path)
 
 
 def main(chosen: list[str]) -> None:
@@ -88,6 +106,7 @@ def main(chosen: list[str]) -> None:
             for name, words in matches:
                 print(f"{place}: {name}\n    {words}")
         kind = "help" if place == "help" else "pages" if place.endswith(".md") else "docstrings"
+        kind = "messages" if place.startswith("messages/") else kind
         counts.update((kind, name) for name, _ in matches)
     if not chosen:
         for (kind, name), number in sorted(counts.items()):

@@ -199,7 +199,7 @@ class CommitLogWriter:
         dledger: bool = False,
     ) -> None:
         if start_offset % mapped_file_size:
-            raise ValueError(f"start_offset {start_offset} is no multiple of {mapped_file_size}")
+            raise ValueError(f"start_offset {start_offset} is not a multiple of {mapped_file_size}")
         directory.mkdir(parents=True, exist_ok=True)
         self.records: list[StoredRecord] = []
         self.mapped_file_size = mapped_file_size

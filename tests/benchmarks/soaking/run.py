@@ -47,7 +47,9 @@ FOLLOW_SECONDS = 300.0
 SEGMENTS_LEAST = 1
 LAST_SEGMENT_FILLED_MAX = 0.6
 GONE_SECONDS = 20.0
-_EXPIRED_UNREAD = re.compile(r"WARNING table ends at (\d+) and the log goes on at (\d+): \d+ bytes between expired")
+_EXPIRED_UNREAD = re.compile(
+    r"WARNING table ends at (\d+) and the log continues at (\d+): the \d+ bytes between expired"
+)
 #: What a run leaves in its directory, all that is needed to judge it.
 SAMPLES, RECORD = "samples.jsonl", "record.json"
 

@@ -8,7 +8,7 @@ from support.english import PATTERNS, found_in, texts
 #: Files and folders that are free of them; the list grows.
 REWRITTEN = (
     "source",
-    *("README.md", "README.zh.md", "docs", "help", "conf/reput.toml"),
+    *("README.md", "README.zh.md", "docs", "help", "messages", "conf/reput.toml"),
     *("reput", "streaming"),
 )
 #: One text for each pattern, and texts that none may match.

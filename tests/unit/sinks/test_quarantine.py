@@ -236,7 +236,7 @@ def test_a_file_that_was_changed_is_refused(tmp_path: Path) -> None:
     opened(tmp_path).write(900, [damaged(100, 130)])
     path = tmp_path / "reput" / "quarantine.jsonl"
     path.write_bytes(b"{}\n" + path.read_bytes())
-    with pytest.raises(OutputError, match="holds a line that is none of reput's"):
+    with pytest.raises(OutputError, match="holds a line that reput did not write"):
         load_quarantine(tmp_path)
     path.write_bytes(b"")
     with pytest.raises(SinkError, match="0 bytes where"):

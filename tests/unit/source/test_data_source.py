@@ -191,7 +191,7 @@ def offset_at(path: Path, offset: int) -> dict[str, Any]:
 
 def test_a_checkpoint_of_another_version_is_refused(records: list[StoredRecord], tmp_path: Path) -> None:
     """Offsets that this source did not write are not guessed at."""
-    with pytest.raises(OptionError, match="none of this source"):
+    with pytest.raises(OptionError, match="which this source did not write"):
         stream(tmp_path).latestOffset({"o": 100}, ALL)
     with pytest.raises(LaterFormatError, match="has format 2, which a later release of reput wrote"):
         stream(tmp_path).latestOffset({**offset_at(tmp_path, 100), "version": 2}, ALL)
@@ -217,11 +217,11 @@ def test_a_checkpoint_that_has_expired(
     with pytest.raises(DataLossError) as raised:
         stream(tmp_path).latestOffset(known, ALL)
     assert raised.value.cause == "the log begins at 12288, records from 8292 on have expired unread"
-    assert raised.value.advice == "set failOnDataLoss=false to go on at the log's beginning"
+    assert raised.value.advice == "set failOnDataLoss=false to continue at the log's beginning"
     reader = stream(tmp_path, failOnDataLoss="false")
     with caplog.at_level(logging.WARNING):
         last = reader.latestOffset(known, ALL)
-    assert "records from 8292 on have expired unread; going on at the log's beginning" in caplog.text
+    assert "records from 8292 on have expired unread; continuing at the log's beginning" in caplog.text
     assert (3 * SIZE, end_of(records)) == (spans(reader.partitions(known, last))[0][0], last["physicOffset"])
 
 

@@ -53,7 +53,7 @@ def test_two_at_once_on_s3(growing: GrowingStore) -> None:
     growing.append(5)
     point = one.step()
     growing.append(5)
-    with pytest.raises(OutputError, match="is there already: another backup writes to this place"):
+    with pytest.raises(OutputError, match="exists already: another backup writes to this place"):
         other.step()
     assert growing.backup.last_point() == point
     assert growing.backup.verify().faults == []

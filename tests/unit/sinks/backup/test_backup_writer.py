@@ -197,7 +197,7 @@ def test_two_at_once(growing: GrowingStore) -> None:
     growing.append(5)
     point = one.step()
     growing.append(5)
-    with pytest.raises(OutputError, match="is there already: another backup writes to this place; stop one of them"):
+    with pytest.raises(OutputError, match="exists already: another backup writes to this place; stop one of them"):
         other.step()
     assert growing.backup.last_point() == point
     assert growing.backup.verify().faults == []

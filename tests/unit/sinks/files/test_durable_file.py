@@ -74,7 +74,7 @@ def test_paths_outside_the_root_are_refused(name: str, files: DurableFiles, tmp_
     for call, parts in itertools.product(calls, [(name,), (name, "a"), ("a", name), ("a", name, "b")]):
         with pytest.raises(OutputError) as caught:
             call(*parts)
-        assert str(caught.value) == f"{name!r} is no name for a file or directory below {tmp_path / 'out'}"
+        assert str(caught.value) == f"{name!r} is not a name for a file or directory below {tmp_path / 'out'}"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -90,7 +90,7 @@ def test_a_damaged_record_is_refused(damage: str, record: ProgressFile) -> None:
     record.path.write_bytes(DAMAGED[damage])
     with pytest.raises(SinkError) as caught:
         record.load()
-    assert str(caught.value).startswith(f"{record.path} is no progress record of reput (")
+    assert str(caught.value).startswith(f"{record.path} is not a progress record of reput (")
     assert str(caught.value).endswith("); remove it to derive the sink from the log again")
     assert (caught.value.file, caught.value.advice) == (
         str(record.path),
@@ -104,5 +104,5 @@ def test_what_is_no_version_is_refused(version: object, record: ProgressFile) ->
     """It is not guessed at; that of a later release is told apart (``test_format_versions``)."""
     record.store(PROGRESS)
     record.path.write_text(json.dumps({**WHOLE, "version": version}))
-    with pytest.raises(SinkError, match=rf"{record.path} is no progress record of reput .*its version is "):
+    with pytest.raises(SinkError, match=rf"{record.path} is not a progress record of reput .*its version is "):
         record.load()

@@ -171,10 +171,10 @@ def test_an_output_that_is_away_may_come_back(tmp_path: Path) -> None:
     with StoreLock(root) as lock:
         lock.check_in_place()
         root.rename(elsewhere)
-        with pytest.raises(OutputAwayError, match="is away while reput writes to it"):
+        with pytest.raises(OutputAwayError, match="cannot be reached while reput writes to it"):
             lock.check_in_place()
         root.mkdir()  # a mount point
-        with pytest.raises(OutputAwayError, match="is away while reput writes to it"):
+        with pytest.raises(OutputAwayError, match="cannot be reached while reput writes to it"):
             lock.check_in_place()
         (root / "lock").touch()
         with pytest.raises(OutputError, match="was replaced by another one") as raised:

@@ -132,7 +132,7 @@ def test_files_that_are_no_queue(tmp_path: Path) -> None:
     with pytest.raises(SinkError, match=r"has no entry 0 of .*: .*the file is missing from the row"):
         queue.entry(0)
     (directory / f"{0:020d}").write_bytes(bytes(90))
-    with pytest.raises(SinkError, match=f"{0:020d} has 90 bytes, which is no multiple of 20"):
+    with pytest.raises(SinkError, match=f"{0:020d} has 90 bytes, which is not a multiple of 20"):
         open_queue(tmp_path)
 
 

@@ -331,7 +331,7 @@ def test_a_hostile_directory_is_refused(name: str, tmp_path: Path) -> None:
         lambda: expire_output(output.config, output.out),
         lambda: recover_output(output.config, output.store, output.out),
     ):
-        with pytest.raises(SinkError, match="is no queue's directory"):
+        with pytest.raises(SinkError, match="is not a queue's directory"):
             command()
     assert files_below(output.out).keys() - {"lock"} == before.keys()
 

@@ -139,8 +139,8 @@ def test_rows_that_a_later_column_lacks(tmp_path: Path) -> None:
 
 
 def test_refusals(tmp_path: Path) -> None:
-    """One clear line for what is no table, no message table, or lacks a file."""
-    with pytest.raises(OutputError, match="is no Delta table"):
+    """One clear line for what is not a table, no message table, or lacks a file."""
+    with pytest.raises(OutputError, match="is not a Delta table"):
         TableLookup(tmp_path / "none")
     deltalake.write_deltalake(str(tmp_path / "other"), pa.table({"a": [1]}))
     with pytest.raises(OutputError, match="no message table, it has no column broker"):

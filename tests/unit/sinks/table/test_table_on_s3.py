@@ -206,7 +206,7 @@ def test_the_second_creator_takes_the_first_ones_table(kept: KeptTable) -> None:
 
 def test_something_else_is_there(kept: KeptTable) -> None:
     table_storage(location(kept)).put("mine.txt", b"mine", durable=True)
-    with pytest.raises(OutputError, match=r"is no Delta table, it holds mine\.txt"):
+    with pytest.raises(OutputError, match=r"is not a Delta table, it holds mine\.txt"):
         kept.open()
 
 

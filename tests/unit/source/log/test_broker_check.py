@@ -147,7 +147,7 @@ def test_an_array_that_no_jvm_makes(segment: Callable[[bytes], MappedFile]) -> N
 def test_a_level_that_is_no_number(rules: BrokerRules, segment: Callable[[bytes], MappedFile]) -> None:
     message = Message(topic="SCHEDULE_TOPIC_XXXX", properties={"DELAY": "soon"})
     file = segment(encode(message, BEGIN))
-    assert check_at(file, BEGIN, file.end, rules).why == "DELAY is no number"
+    assert check_at(file, BEGIN, file.end, rules).why == "DELAY is not a number"
 
 
 def test_the_checksum_in_the_properties(segment: Callable[[bytes], MappedFile]) -> None:

@@ -217,8 +217,8 @@ def test_a_plain_log_read_as_dledgers(tmp_path: Path) -> None:
     write_log(tmp_path / "b", varied_messages(10), 1 << 20, start_offset=1 << 20)
     for paths in ([tmp_path / "a"], [tmp_path / "a", tmp_path / "b"]):
         assert refused(OptionError, lambda paths=paths: MappedFileQueue.load(paths, dledger=True)) == (
-            f"enableDLegerCommitLog is on, and {tmp_path / 'a'} holds plain records: leave it off, or give DLedger's "
-            "directory (dledger-SELFID/data in the store) as well"
+            f"enableDLegerCommitLog is on, and {tmp_path / 'a'} holds plain records: leave it off, or also give "
+            "DLedger's directory (dledger-SELFID/data in the store)"
         )
 
 

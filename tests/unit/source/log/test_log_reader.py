@@ -179,7 +179,7 @@ def test_a_hole(fail: str, records: list[StoredRecord], tmp_path: Path) -> None:
             log.end(2 * SIZE)
         error = raised.value
         assert (error.file, error.physical_offset) == (str(tmp_path / f"{2 * SIZE:020d}"), 3 * SIZE)
-        assert error.advice == "restore the missing files, or set failOnDataLoss=false to go on after them"
+        assert error.advice == "restore the missing files, or set failOnDataLoss=false to continue after them"
         with pytest.raises(SegmentError, match="hole in the commitlog"):
             log.settled_end(2 * SIZE)
     else:
@@ -208,8 +208,8 @@ def test_what_stands_at_the_end_is_worth_one_word(tmp_path: Path, caplog: pytest
         log.end(0)
         log.end(0)
     expected = (
-        f"waiting at offset {end_of(records)}: what stands there is no record yet (BAD_MAGIC); if the log goes on "
-        "behind it, that record is damaged, and onDamage=quarantine goes on"
+        f"waiting at offset {end_of(records)}: the bytes there are not a record yet (BAD_MAGIC); if the log continues "
+        "after them, that record is damaged, and onDamage=quarantine passes over it"
     )
     assert [expected] == caplog.messages
 

@@ -126,7 +126,7 @@ def test_a_directory_that_is_none(tmp_path: Path) -> None:
     file = tmp_path / "commitlog"
     file.write_bytes(b"")
     assert load_error(StoreError, file) == (
-        f"no commitlog at {file}: it is no directory; give the store root that holds commitlog/"
+        f"no commitlog at {file}: it is not a directory; give the store root that holds commitlog/"
     )
 
 
@@ -182,7 +182,7 @@ def test_a_name_that_is_no_multiple(offset: int, tmp_path: Path) -> None:
     """A segment begins at a multiple of the size."""
     make(tmp_path, 0, offset)
     assert load_error(SegmentError, tmp_path) == (
-        f"{tmp_path / f'{offset:020d}'} begins at {offset}, which is no multiple of its size 4096; "
+        f"{tmp_path / f'{offset:020d}'} begins at {offset}, which is not a multiple of its size 4096; "
         "was the file renamed or cut?"
     )
 
@@ -206,7 +206,7 @@ def test_a_hole_is_an_error_only_from_the_start_on(tmp_path: Path) -> None:
             queue.check_no_hole(start)
         assert str(raised.value) == (
             f"hole in the commitlog: {before} ends at 8192, the next file is {after}, 8192 bytes are missing; "
-            "restore the missing files, or set failOnDataLoss=false to go on after them"
+            "restore the missing files, or set failOnDataLoss=false to continue after them"
         )
     for start in (16384, 16385, 24576):
         queue.check_no_hole(start)

@@ -134,5 +134,5 @@ def test_message_ids_of_both_kinds(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "7F", "7F00000100002A9F0000011F71FB04C", "g" * 32, "0" * 33, "0" * 55, " " * 32])
 def test_texts_that_are_no_message_id(text: str) -> None:
     """Told what one looks like."""
-    with pytest.raises(OptionError, match="no offset message id: 32 hexadecimal digits wanted"):
+    with pytest.raises(OptionError, match="not an offset message id: 32 hexadecimal digits wanted"):
         MessageId.parse(text)

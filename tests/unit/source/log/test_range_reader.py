@@ -164,8 +164,8 @@ def test_a_corrupt_record_is_named(at: int, data: bytes, verdict: str, window_by
     assert text == (
         f"{file.path}: no good record at offset {bad} (byte {bad - file.file_from_offset} of the file): {verdict}, the "
         f"bytes there are {head.hex(' ', 4)}; set onDamage=quarantine to leave out and record what is damaged, "
-        "onDamage=broker to leave out what a broker's replay leaves out, or startingOffset to a later record to go on "
-        "behind it"
+        "onDamage=broker to leave out what a broker's replay leaves out, or startingOffset to a later record to "
+        "continue there"
     )
 
 

@@ -184,7 +184,7 @@ def test_a_log_that_had_segments(how: str, log: Path) -> None:
     shutil.rmtree(log)
     if how == "a file":
         log.touch()
-        with pytest.raises(StoreError, match="it is no directory"):
+        with pytest.raises(StoreError, match="it is not a directory"):
             listed.load()
         log.unlink()
     else:

@@ -136,7 +136,7 @@ def test_a_hostile_value_finds_nothing(text: str, root: Path) -> None:
         (["gaps", "--table", "TABLE", "--csv-safe"], 2, "--csv-safe goes with --format csv"),
         (["retention", "--table", "TABLE", "--key", "k"], 2, "No such option"),
         (["retries", "--table", "TABLE", "--since", "soon"], 2, "or how long ago, such as 30m, 2h or 7d"),
-        (["lag", "--table", "TABLE"], 2, "lag reads consumer_offsets, which is where a consumer group goes on"),
+        (["lag", "--table", "TABLE"], 2, "lag reads consumer_offsets, which is where a consumer group continues"),
         (["half-open", "--table", "TABLE", "--store", "NONE"], 1, "NONE"),
         (["gaps", "--table", "TABLE", "--plan"], 2, "this one has no queue_offset"),
         (

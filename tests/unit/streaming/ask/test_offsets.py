@@ -80,8 +80,8 @@ def test_the_file_is_what_a_broker_reads_and_is_compared_with_the_present_one(ta
     result = invoke(["offsets", *words, "--format", "consumerOffset.json", "--result", str(out)])
     assert (result.exit_code, result.stdout) == (0, "")
     assert (
-        "1 queues have the same offset, 1 are behind what is there now, 1 are ahead of it, 1 are not there now, "
-        "1 are there now alone" in result.stderr
+        "1 queues have the same offset, 1 have a smaller one than the store, 1 a larger one, 1 have none in the store, "
+        "1 have one in the store alone" in result.stderr
     )
     restored = tmp_path / "restored"
     (restored / "config").mkdir(parents=True)

@@ -92,7 +92,7 @@ def test_each_question_only_reads(name: str) -> None:
     with duckdb.connect() as connection:
         check_query(connection, statement, question.reads)
         if question.reads:
-            with pytest.raises(OptionError, match="the only table is messages"):
+            with pytest.raises(OptionError, match="the only tables are messages and"):
                 check_query(connection, statement)
         check_query(connection, with_relations(statement, empty_relations(question), for_spark=False))
 

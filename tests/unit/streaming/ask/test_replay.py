@@ -118,7 +118,7 @@ def test_messages_that_the_log_has_not(tmp_path: Path) -> None:
     with pytest.raises(DataLossError) as caught:
         write_messages(tmp_path / "f", tmp_path / "t", NAMES, rows, config_of(store))
     assert str(caught.value).startswith(
-        f"{expired + 2} of 12 messages are not in the log (another message is there: 1, "
+        f"{expired + 2} of 12 messages are not in the log (another message has the offset: 1, "
     )
     assert f"expired: {expired}, no good record (BAD_CRC): 1); {10 - expired} messages with" in str(caught.value)
     assert len((tmp_path / "f").read_text().splitlines()) == 10 - expired

@@ -151,7 +151,7 @@ def test_an_earlier_restore_point(growing: GrowingStore, tmp_path: Path) -> None
     assert answer(words, point) == answer(words, tmp_path / "restored")
     absent = invoke([*words, "--store", f"{of_backup(growing)}/points/0000000033.json"])
     assert (absent.exit_code, absent.stderr.count("\n")) == (2, 1)
-    assert "0000000033.json is no restore point: there are 1 to 8" in absent.stderr
+    assert "0000000033.json is not a restore point: there are 1 to 8" in absent.stderr
 
 
 def test_only_what_is_needed_is_read(growing: GrowingStore, tmp_path: Path) -> None:

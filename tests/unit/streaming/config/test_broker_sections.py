@@ -76,7 +76,7 @@ def test_a_command_on_one_store_takes_the_section_of_that_store(tmp_path: Path) 
         (("", 'store = "/elsewhere"'), "Cannot overwrite a value"),
         (("", "onDamage = 'never'"), r"\[\[broker\]\] 2: onDamage=never: stop, quarantine or broker wanted"),
         (("", "onDamages = 'stop'"), r"\[\[broker\]\] 2: unknown option 'onDamages'"),
-        (("", "onDamage = 'stop'\nondamage = 'stop'"), r"\[\[broker\]\] 2: ondamage is there twice"),
+        (("", "onDamage = 'stop'\nondamage = 'stop'"), r"\[\[broker\]\] 2: ondamage is given twice"),
         (("tailGuardMs = [1]",), r"\[\[broker\]\] 1: tailGuardMs is an array"),
         (("checkpoint = 'spark'",), r"\[\[broker\]\] 1: checkpoint=spark: an absolute path wanted"),
         (("", "checkpoint = '{root}/a/out'"), r"1: its output .*/a/out is the checkpoint of section 2"),

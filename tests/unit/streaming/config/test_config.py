@@ -209,7 +209,7 @@ def test_unreadable_files_are_named(tmp_path: Path) -> None:
     [
         (b'broker = "a"\n# \xd6\xd0\n', "line 2 is not UTF-8 (byte 0xd6)"),
         (b"maxIndexNum = 5\nmaxIndexNum = 6\n", "Cannot overwrite a value"),
-        (b"maxIndexNum = 5\nMAXINDEXNUM = 6\n", "MAXINDEXNUM is there twice"),
+        (b"maxIndexNum = 5\nMAXINDEXNUM = 6\n", "MAXINDEXNUM is given twice"),
         (b"maxIndexNum = 5.5\n", "maxIndexNum is a number with a fraction; text, a whole number, true or false wanted"),
         (b"maxIndexNum = [5]\n", "maxIndexNum is an array"),
         (b"[maxIndexNum]\nx = 5\n", "maxIndexNum is a table"),

@@ -125,7 +125,7 @@ def test_another_value_is_refused(command: str, output: Output) -> None:
         assert result.exit_code == 2
         assert (
             f"reput: {record}: the output was made with {was}, and {where} has {asked}; leave {was.partition('=')[0]} "
-            f"out to go on as it was made, or run 'reput rebuild' with {asked} to make the whole output so\n"
+            f"out to continue as it was made, or run 'reput rebuild' with {asked} to make the whole output so\n"
         ) in result.output
     assert record_of(output) == RECORDED
 
@@ -282,7 +282,7 @@ def test_a_broker_that_was_upgraded_is_told(output: Output, caplog: pytest.LogCa
     (message,) = [record.getMessage() for record in caplog.records]
     assert message == (
         f"{output.out.joinpath(*MADE_FOR)}: the output was made with brokerVersion=4.9.3, and the store looks like one "
-        "of 5.5.0 now; going on with 4.9.3"
+        "of 5.5.0 now; continuing with 4.9.3"
     )
 
 

@@ -44,7 +44,7 @@ def test_what_is_not_seen_is_said(tmp_path: Path) -> None:
     version = "brokerVersion=5.5.0"
     assert unseen_queues(config_of(tmp_path, LIGHT, version), tmp_path / "store") == ""
     twice = unseen_queues(config_of(tmp_path, LIGHT + TWICE, version), tmp_path / "store")
-    assert twice.startswith("the queues are in RocksDB, too (rocksdbCQDoubleWriteEnable)")
+    assert twice.startswith("the queues are also in RocksDB (rocksdbCQDoubleWriteEnable)")
     light = config_of(tmp_path, LIGHT + TWICE + IN_ROCKSDB, version)
     assert light_queues_in_rocksdb(light, (5, 5, 0))
     assert unseen_queues(light, light.store).startswith("light queues (%LMQ%...) are in RocksDB alone")
@@ -60,7 +60,7 @@ def test_what_is_not_seen_is_said(tmp_path: Path) -> None:
     for name in ("CURRENT", "MANIFEST-000005"):
         (tmp_path / "store" / "consumequeue" / name).write_bytes(b"")
     found = unseen_queues(config_of(tmp_path, "brokerId=0"), tmp_path / "store")
-    assert found.startswith(f"{tmp_path}/store/consumequeue has a RocksDB database, too")
+    assert found.startswith(f"{tmp_path}/store/consumequeue also has a RocksDB database")
 
 
 @pytest.mark.parametrize(

@@ -252,5 +252,5 @@ def test_a_dump_beside_a_hole(sound: Path, tmp_path: Path) -> None:
     assert invoke([*paths, "--to", "1000"]).exit_code == 0
     assert invoke([*paths, "--from", str(4 * SEGMENT_BYTES)]).exit_code == 0
     refused = run_reput(paths, code=1)
-    assert "set failOnDataLoss=false to go on after them" in refused.output
+    assert "set failOnDataLoss=false to continue after them" in refused.output
     assert invoke([*paths, "-o", "failOnDataLoss=false"]).exit_code == 0

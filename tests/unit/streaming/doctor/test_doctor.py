@@ -84,7 +84,7 @@ def test_messages_behind_a_damaged_record(home: Path) -> None:
     done = doctor(home, "--release", "4.9.3")
     assert done.exit_code == 1
     assert (
-        f"4.9.3 starts, and loses 15020 good messages behind damage at offset 3445659 of commitlog/{SEGMENT}"
+        f"4.9.3 starts, and loses 15020 good messages after damage at offset 3445659 of commitlog/{SEGMENT}"
         in done.output
     )
     found = told(home, "4.9.3")
@@ -266,17 +266,17 @@ def test_a_directory_without_anything_of_a_store_was_not_meant(home: Path, tmp_p
 @pytest.mark.parametrize(
     ("kind", "light", "release", "why"),
     [
-        ("no number", LIGHT, "4.9.3", "INNER_MULTI_QUEUE_OFFSET holds 'x', which is no number): the replay tries"),
-        ("no number", {}, "4.9.3", "INNER_MULTI_QUEUE_OFFSET holds 'x', which is no number): the replay tries"),
-        ("no number", LIGHT, "5.5.0", "INNER_MULTI_QUEUE_OFFSET holds 'x', which is no number): its recovery ends"),
-        ("no offset", LIGHT, "5.5.0", "INNER_MULTI_QUEUE_OFFSET holds '', which is no number): its recovery ends"),
+        ("no number", LIGHT, "4.9.3", "INNER_MULTI_QUEUE_OFFSET holds 'x', which is not a number): the replay tries"),
+        ("no number", {}, "4.9.3", "INNER_MULTI_QUEUE_OFFSET holds 'x', which is not a number): the replay tries"),
+        ("no number", LIGHT, "5.5.0", "INNER_MULTI_QUEUE_OFFSET holds 'x', which is not a number): its recovery ends"),
+        ("no offset", LIGHT, "5.5.0", "INNER_MULTI_QUEUE_OFFSET holds '', which is not a number): its recovery ends"),
         ("no number", {}, "5.5.0", None),
         ("nothing", LIGHT, "4.9.3", "(it has no properties): the replay tries"),
         ("nothing", LIGHT, "5.5.0", None),
         ("other counts", LIGHT, "4.9.3", None),
         ("a retry", LIGHT, "5.5.0", None),
         ("a path", LIGHT, "5.5.0", None),
-        ("a path", LIGHT, "4.9.3", "INNER_MULTI_QUEUE_OFFSET holds 'x', which is no number): the replay tries"),
+        ("a path", LIGHT, "4.9.3", "INNER_MULTI_QUEUE_OFFSET holds 'x', which is not a number): the replay tries"),
     ],
 )
 def test_a_whole_record_that_no_dispatch_gets_over(

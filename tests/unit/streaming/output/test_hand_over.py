@@ -186,7 +186,7 @@ def test_recover_takes_it_over_where_tail_has_to_go_on(output: Output) -> None:
     report = recover(output)
     assert report.abort is not None
     assert not report.abort.is_cleared
-    assert "goes on to there and removes abort" in report.abort.text()
+    assert "continues to there and removes abort" in report.abort.text()
     assert abort_left_by(output.out) is LeftBy.REPUT
     output.go_on()
     with tail(output):
@@ -225,7 +225,7 @@ def test_a_log_that_is_torn_is_left_to_the_broker(
     with caplog.at_level("INFO", "reput"):
         report = recover(output) if command == "recover" else rebuild(output.config, output.out)
     said = recovery_text(report, dry_run=False) if command == "recover" else caplog.text
-    assert "abort stays: what stands in the log at" in said
+    assert "abort stays: the bytes of the log at" in said
     assert abort_left_by(output.out) is LeftBy.BROKER
 
 

@@ -406,6 +406,6 @@ def test_a_commitlog_that_leads_nowhere(target: str | None, output: Output) -> N
         lambda: recover_output(output.config, output.store, output.out, yes=True),
         lambda: expire_output(output.config, output.out, yes=True),
     ):
-        with pytest.raises(StoreError, match=r"no commitlog at .*(does not exist|it is no directory)"):
+        with pytest.raises(StoreError, match=r"no commitlog at .*(does not exist|it is not a directory)"):
             command()
     assert files_below(output.out) == before

@@ -211,7 +211,7 @@ def test_a_missing_message_is_one_line(store: Path) -> None:
         ([*KEY, "k", "--queue-id", "2"], "--key does not go with --queue-id"),
         ([*QUEUE, "--queue-offset", "1", "--limit", "2", "--since", "0"], "does not go with --since"),
         (["--msg-id", "0" * 32, "--topic", "T"], "--msg-id does not go with --topic"),
-        (["--msg-id", "0"], "'0' is no offset message id"),
+        (["--msg-id", "0"], "'0' is not an offset message id"),
         ([*KEY, ""], "key '': KEYS are split at blanks"),
         ([*KEY, "a b"], "key 'a b': KEYS are split at blanks"),
         (["--topic", "T", "--uniq-key", ""], "the unique key is empty"),

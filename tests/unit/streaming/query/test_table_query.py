@@ -101,7 +101,7 @@ def test_questions(tmp_path: Path) -> None:
         (["--table", "TABLE", "--key", "k", "--queue-id", "1"], "--key does not go with --queue-id"),
         (["--table", "TABLE", "--key", "k", "--format", "xml"], "one of table, json wanted"),
         (["--table", "NONE", "--key", "k"], "does not exist: give the directory"),
-        (["--table", "STORE", "--key", "k"], "is no Delta table"),
+        (["--table", "STORE", "--key", "k"], "is not a Delta table"),
         (["--store", "STORE", "--key", "k", "--topic", "T", "--broker", "b"], "--key does not go with --broker"),
     ],
 )

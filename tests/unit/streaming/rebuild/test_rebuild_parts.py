@@ -90,7 +90,7 @@ def test_a_moved_directory_is_known_no_more(tmp_path: Path) -> None:
     assert [(tmp_path / path).read_bytes() for path in ("a/b/c", "d/e/c")] == [b"new!", b"old!"]
     with pytest.raises(OutputError, match=r"cannot move .*a/b: "):
         files.move(("a", "b"), ("d", "e"))
-    with pytest.raises(OutputError, match=r"'\.\.' is no name"):
+    with pytest.raises(OutputError, match=r"'\.\.' is not a name"):
         files.move(("a",), ("..", "a"))
     files.remove_tree("a")
     files.create("a", "b", "c", size=2)
@@ -101,7 +101,7 @@ def test_a_note_that_is_none_is_told(tmp_path: Path) -> None:
     """A swap whose note was damaged is not guessed."""
     files = DurableFiles(tmp_path)
     files.replace("reput", "rebuild", "swap.json", data=b"[[1]]")
-    with pytest.raises(SinkError, match=r"swap.json is no note of a swap"):
+    with pytest.raises(SinkError, match=r"swap.json is not a note of a swap"):
         finish_swap(files)
 
 

@@ -21,7 +21,7 @@ from reput.sinks.queue.rocksdb_queue import RocksDBQueues
 from reput.streaming.config.pipeline import load_config
 
 Tree = dict[str, bytes]
-NOT_SEEN = "light queues (%LMQ%...) are in RocksDB alone (combineCQUseRocksdbForLmq), which are not looked at"
+NOT_SEEN = "light queues (%LMQ%...) are in RocksDB alone (combineCQUseRocksdbForLmq), and are not read"
 
 
 @pytest.fixture

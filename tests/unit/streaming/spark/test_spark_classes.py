@@ -148,7 +148,7 @@ def test_prepare_says_why_it_would_be_of_no_use(home: Path) -> None:
     (home / "conf").mkdir()
     (home / "conf" / "spark-defaults.conf").touch()
     result = run_reput(["prepare"], code=1)
-    assert "spark-defaults.conf is there" in result.stderr
+    assert "spark-defaults.conf exists" in result.stderr
     assert not (home.parent / "cache").exists()
 
 

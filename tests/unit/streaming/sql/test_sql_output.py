@@ -1,4 +1,4 @@
-"""The forms of a query's rows, and what is said of a path that is no table; no Spark is started."""
+"""The forms of a query's rows, and what is said of a path that is not a table; no Spark is started."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def made(path: Path) -> Path:
 
 PATHS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "missing": (lambda path: path, "does not exist"),
-    "file": (a_file, "is no Delta table but a file"),
+    "file": (a_file, "is not a Delta table but a file"),
     "empty": (made, "is empty"),
     "other": (lambda path: made(path / "x").parent, "it has no _delta_log"),
     "no-commit": (lambda path: made(path / "_delta_log").parent, "its _delta_log holds no commit"),

@@ -171,8 +171,8 @@ def test_a_query_that_waits_beats_what_was_found(run: Run) -> None:
 def test_what_is_no_record_is_waited_for(run: Run) -> None:
     """A log that goes on behind it will not do so by itself."""
     run.live(3)
-    run.state.on_bad_end("logic", "what stands at offset 3 is no record (BAD_CRC)")
-    assert run.judged == (State.WAITING, "logic waits: what stands at offset 3 is no record (BAD_CRC)")
+    run.state.on_bad_end("logic", "the bytes at offset 3 are not a record (BAD_CRC)")
+    assert run.judged == (State.WAITING, "logic waits: the bytes at offset 3 are not a record (BAD_CRC)")
     run.state.on_bad_end("logic", None)
     assert run.judged[0] is State.RUNNING
 

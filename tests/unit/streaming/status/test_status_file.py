@@ -162,7 +162,7 @@ def test_what_was_never_kept(tmp_path: Path, output: Path) -> None:
     """One line each: no output, none of a tail, a file that is none, one of a later release."""
     assert asked(tmp_path / "none")[0] == 1
     assert f"no status at {output.joinpath(*STATUS_FILE)}" in asked(output)[1]
-    for content, words in ((b"{", "is no status of reput"), (b'{"formatVersion": 99}', "has format 99")):
+    for content, words in ((b"{", "is not a status of reput"), (b'{"formatVersion": 99}', "has format 99")):
         output.joinpath(*STATUS_FILE).write_bytes(content)
         code, text = asked(output)
         assert (code, text.count("\n")) == (1, 1)

@@ -506,7 +506,7 @@ def test_commands_about_messages_refuse_the_ledger(broker: Broker, words: list[s
     broker.watch.look()
     path = consumption_table_path(broker.table)
     before = broker.rows()
-    assert "is no message table" in run_reput(["table", *words, "--table", str(path)], 2).output
+    assert "is not a message table" in run_reput(["table", *words, "--table", str(path)], 2).output
     assert broker.rows() == before
     told = run_reput(["table", "describe", "--table", str(path)]).stdout
     assert "1 row in 1 file" in told

@@ -111,7 +111,7 @@ def test_a_place_that_stands_is_said_once(caplog: pytest.LogCaptureFixture) -> N
             watch.note("logic", 7, "BAD_MAGIC")
             clock.now += 1
         assert len(caplog.messages) == 1
-        assert "logic: waiting at offset 7: what stands there is no record (BAD_MAGIC)" in caplog.messages[0]
+        assert "logic: waiting at offset 7: the bytes there are not a record (BAD_MAGIC)" in caplog.messages[0]
 
 
 def test_a_batch_that_was_planned_for_a_log_that_was_cut(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_what_a_run_that_gives_up_says(failure: ReputError, code: int, clock: Cl
     assert len(pauses(retry, clock)) == 3
     end = retry.given_up("table", failure)
     assert end.exit_code == code
-    assert end.cause == f"table did not go on within 8 s and was opened again 3 times: {failure.cause}"
+    assert end.cause == f"table did not continue within 8 s and was opened again 3 times: {failure.cause}"
     assert (end.advice, end.file, end.physical_offset) == (failure.advice, failure.file, failure.physical_offset)
     at_once = Retry(0, clock=clock)
     assert at_once.after("full") is None

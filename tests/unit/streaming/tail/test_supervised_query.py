@@ -271,7 +271,7 @@ def test_it_waits_is_opened_again_and_goes_on(scene: Scene, caplog: pytest.LogCa
         ("WARNING", "table waits 1 s and is opened again (attempt 1, since 0 s): the disk is full"),
         ("WARNING", "table waits 2 s and is opened again (attempt 2, since 1 s): the disk is full"),
         ("WARNING", f"table waits 5 s and is opened again (attempt 3, since 3 s): {refused}"),
-        ("INFO", "table goes on after 38 s"),
+        ("INFO", "table continues after 38 s"),
     ]
     assert len(scene.opened) == 2
 
@@ -310,7 +310,7 @@ def test_giving_up(scene: Scene) -> None:
     with pytest.raises(TransientError) as raised:
         scene.look_for(3600)
     assert raised.value.cause.endswith(" times: Input/output error")
-    assert raised.value.cause.startswith("table did not go on within 6")
+    assert raised.value.cause.startswith("table did not continue within 6")
     assert raised.value.file == "/out"
 
 

@@ -53,7 +53,7 @@ def test_a_log_of_another_machine_is_none(shared: tuple[Path, Path], tmp_path: P
     """Missing, or with other bytes: the segment is named."""
     segment, directory = shared
     words = said([segment], [directory / "probe"])
-    for theirs, why in ((tmp_path / "missing", "No such file"), (directory / "probe", "other bytes")):
+    for theirs, why in ((tmp_path / "missing", "No such file"), (directory / "probe", "it has other bytes")):
         with pytest.raises(MayPassError, match=rf"does not see {segment} of this machine: {why}") as raised:
             check(words | {"read": said([theirs], [])["read"]}, [segment], [directory])
         assert raised.value.file == str(segment)

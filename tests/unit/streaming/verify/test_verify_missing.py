@@ -151,7 +151,7 @@ def test_entries_that_a_replay_has_moved(output: Output) -> None:
     assert notes_of(sections)["entries_moved"] == moved
     assert "entries_not_judged" not in notes_of(sections)
     (remark,) = sections[1].findings.remarks
-    assert remark.startswith(f"{moved} entries stand before the queue offset of the message, in ")
+    assert remark.startswith(f"{moved} entries are before the queue offset of the message, in ")
     firsts = [
         f"{topic}-{queue_id}, entry {place}: the message at {physical_offset} has queue offset {queue_offset}"
         for (topic, queue_id), queue_offsets in by_queue(output, begin, end).items()
