@@ -138,11 +138,19 @@ def _told_as_asked(words: Sequence[str]) -> Iterator[None]:
 
 
 def _name_what_is_meant(error: Any) -> None:
-    """Add the options that look like an unknown one to the error. Click also compares the dashes, and sorts them."""
+    """Add to the error where an unknown option belongs, or the options that look like it.
+
+    Click alone also compares the dashes, and sorts the names.
+    """
     from reput.source.options import nearest  # noqa: PLC0415  takes 20 ms, and few commands need it
 
     wrong = getattr(error, "option_name", None)
     if not hasattr(error, "possibilities") or error.ctx is None or wrong is None:
+        return
+    below = getattr(error.ctx.command, "commands", {}).values()
+    if any(wrong in option.opts for command in below for option in command.params):
+        path = error.ctx.command_path
+        error.message, error.possibilities = f"{wrong} comes after the command: '{path} COMMAND {wrong} ...'.", None
         return
     known = {name for each in error.ctx.command.get_params(error.ctx) for name in (*each.opts, *each.secondary_opts)}
     names = {name.lstrip("-"): name for name in sorted(known) if name.startswith("--")}

@@ -152,18 +152,18 @@ def convert(
 def recover(
     store: Store, output: Output, reporting: Reporting, settings: LogConfig, dry_run: DryRun = False, yes: Yes = False
 ) -> None:
-    """Repair queues and index after a crash or a lost file.
+    """Cut queues and index back to what the log says.
 
-    The log decides: queues and index agree with it afterwards. It may have been cut, too.
+    Each is cut where it first disagrees with the log, after a crash, a cut log or a lost file. 'reput tail' with the
+    same --store and --output then writes the rest; 'reput rebuild' makes all of it again at once.
     """
-    from reput.streaming.recover import recover  # noqa: PLC0415
     from reput.streaming.recover import recover as command  # noqa: PLC0415
 
     set_up_logging(reporting.log_format)
     config = settings.load(store, output=output)
     with working(f"comparing {output} with the log"):
         result = command.recover_output(config, store, output, dry_run=dry_run, yes=yes)
-    typer.echo(recover.as_json(result) if reporting.as_json else recover.recovery_text(result, dry_run=dry_run))
+    typer.echo(command.as_json(result) if reporting.as_json else command.recovery_text(result, dry_run=dry_run))
 
 
 @app.command(epilog="Example: reput expire --store /data/store --output /data/reput --dry-run")
@@ -174,11 +174,10 @@ def expire(
 
     Only leading files are removed, and only if the log has none of their records any more.
     """
-    from reput.streaming.recover import recover  # noqa: PLC0415
     from reput.streaming.recover import recover as command  # noqa: PLC0415
 
     set_up_logging(reporting.log_format)
     config = settings.load(store, output=output)
     with working(f"looking for expired files in {output}"):
         result = command.expire_output(config, output, dry_run=dry_run, yes=yes)
-    typer.echo(recover.as_json(result) if reporting.as_json else recover.retention_text(result, dry_run=dry_run))
+    typer.echo(command.as_json(result) if reporting.as_json else command.retention_text(result, dry_run=dry_run))

@@ -324,8 +324,15 @@ def recovery_text(report: RecoveryReport, *, dry_run: bool) -> str:
         lines.append(f"{verbs[0]} Spark's checkpoint of the logic query, which is ahead of the sinks")
     if not report.is_changed:
         lines.append("queues and index agree with the log: nothing to do")
+    first = min(report.sinks, key=lambda sink: sink.end_after, default=None)
     if report.abort is not None:
         lines.append(report.abort.text(dry_run=dry_run))
+    elif first is not None and first.end_after < report.log_end:
+        ends = "would end" if dry_run else "ends"
+        lines.append(
+            f"{first.name} {ends} at {first.end_after}, the log at {report.log_end}; 'reput tail --available-now' with "
+            "the same --store and --output writes the rest"
+        )
     return _text(lines)
 
 

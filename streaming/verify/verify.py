@@ -407,7 +407,7 @@ def print_report(report: VerifyReport, console: Console) -> None:
             console.print(f"  {_describe(difference)}", markup=False, highlight=False, soft_wrap=True)
         more = section.findings.differences - min(len(section.findings.first), _SHOWN)
         if more > 0:
-            console.print(f"  and {more} more (--json tells 20 of each part)", markup=False, highlight=False)
+            console.print(f"  and {more} more (--json lists 20 of each part)", markup=False, highlight=False)
         if section.not_seen:
             console.print(f"  {printable(section.not_seen)}", markup=False, highlight=False, soft_wrap=True)
         if section.advice:

@@ -43,19 +43,27 @@ def test_recover_tells_what_it_does(output: Output) -> None:
     planned = run("recover", output, "--dry-run")
     assert planned.exit_code == 0
     assert files_below(output.out) == before
-    assert f"log [0, {output.records[-1].physical_offset + output.records[-1].msg_size})" in planned.output
     assert "a broker's recovery would be normal, from" in planned.output
     assert "would remove index/" in planned.output
     assert "would continue at" in planned.output
+    log_end = output.records[-1].physical_offset + output.records[-1].msg_size
+    assert f"log [0, {log_end})" in planned.output
+    rest = f", the log at {log_end}; 'reput tail --available-now' with the same --store and --output writes the rest\n"
+    assert "would end at " in planned.output
+    assert planned.output.endswith(rest)
     done = run("recover", output)
     assert done.exit_code == 0
     assert "\nremoved index/" in done.output
     assert "entries dropped" in done.output
     again = run("recover", output)
     assert "queues and index agree with the log: nothing to do" in again.output
+    assert " ends at " in again.output
+    assert again.output.endswith(rest)
     output.go_on()
     output.check()
-    assert "A-0: min 0, max " in run("recover", output).output
+    whole = run("recover", output).output
+    assert "A-0: min 0, max " in whole
+    assert whole.endswith("nothing to do\n")
 
 
 def test_recover_as_json(output: Output) -> None:

@@ -32,6 +32,8 @@ BIN = Path(sys.executable).parent
         (["table", "describe", "--tabel", "x"], "No such option: '--tabel'. Did you mean --table?"),
         (["ask", "life", "--zzz"], "No such option: '--zzz'.\n"),
         (["tial"], "No such command 'tial'. Did you mean 'tail'"),
+        (["ask", "--table", "x", "life"], "--table comes after the command: 'reput ask COMMAND --table ...'."),
+        (["--store", "x", "verify"], "--store comes after the command: 'reput COMMAND --store ...'."),
     ],
 )
 def test_what_may_be_meant(words: Sequence[str], meant: str) -> None:
