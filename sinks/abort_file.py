@@ -2,12 +2,13 @@
 
 A broker creates the file when it starts and removes it at a clean stop (``DefaultMessageStore#start``, ``#shutdown``).
 A broker that finds the file at its start does not trust the store: it removes index files newer than its checkpoint and
-dispatches again from the checkpoint on. A broker asks only whether the file exists.
+dispatches again from the checkpoint on. A broker checks only whether the file exists.
 
-While reput changes an output it keeps a mark of its own in this file, so that a broker started on what a killed reput
-left is just as careful. The mark tells reput that its own progress records know what is whole. A 5.x broker overwrites
-it with its process id. A 4.9.3 broker leaves the text of an existing file, but writes to the store's `lock` at each
-start. So the mark holds the time of the last write to `lock`; once `lock` has another time, the file is a broker's.
+While reput changes an output it keeps a mark of its own in this file, so that a broker that starts on the files of a
+killed reput is just as careful. The mark tells reput that its own progress records know what is complete. A 5.x broker
+overwrites it with its process id. A 4.9.3 broker leaves the text of an existing file, but writes to the store's `lock`
+at each start. So the mark holds the time of the last write to `lock`; once `lock` has another time, the file is a
+broker's.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _MARK = re.compile(rb"reput [0-9]+, lock ([0-9]+)\n")
 
 
 class LeftBy(Enum):
-    """Who left the `abort` of an output."""
+    """The program that left the `abort` of an output."""
 
     NOBODY = "nobody"
     BROKER = "a broker"
@@ -32,7 +33,7 @@ class LeftBy(Enum):
 
 
 def abort_left_by(output: Path) -> LeftBy:
-    """Whose `abort` is in `output`; reput's mark counts as a broker's where `lock` has another time, as in a copy."""
+    """The owner of the `abort` in `output`; reput's mark counts as a broker's if `lock` has another time (a copy)."""
     try:
         text = (output / ABORT).read_bytes()
     except FileNotFoundError:

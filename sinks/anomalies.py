@@ -1,6 +1,6 @@
-"""What a broker never writes into a log in one undisturbed life: counted by cause, logged in a few lines.
+"""Anomalies, which a broker never writes into a log in one undisturbed life: counted by cause, logged in a few lines.
 
-The causes are those of docs/anomalies.md; what happens to such a record is decided elsewhere.
+The causes are those of docs/anomalies.md; other modules decide about the records.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from dataclasses import dataclass, fields
 
 from reput.source.record.message_decoder import Verdict
 
-# At most so many of a batch's queues that are out of order get a line of their own.
+# At most this many of a batch's queues that are out of order get a line of their own.
 _LINES_A_BATCH = 5
 
 
 @dataclass(frozen=True)
 class AnomalyCounts:
-    """How often each anomaly was met; one count a record unless stated otherwise. Add them up with ``+``.
+    """How often each anomaly was met; one count per record unless stated otherwise. Add them up with ``+``.
 
     Attributes
     ----------
@@ -25,15 +25,15 @@ class AnomalyCounts:
     pre_blank
         Queues that begin at another queue offset than 0; the first file's front is filled (C).
     repeated
-        The queue offset is behind the queue's end: no entry (D).
+        The queue offset is before the queue's end: no entry (D).
     gap
-        The queue offset is beyond the queue's end: the entry goes to the end, and is found under another offset (E).
+        The queue offset is after the queue's end: the entry goes to the end, and is found under another offset (E).
     queue_restart
         Queue offset 0 in a queue that has entries, as after a topic was deleted and created again: appended at the end.
     store_time_backwards
         The record was stored earlier than the one before it in the log.
     bad_magic, size_mismatch, stale, torn
-        Counted once an offset, not once a record: what stands where the log ends is not a record yet.
+        One count per offset, not per record: the bytes at the log's end are not a record yet.
     """
 
     already_built: int = 0
@@ -63,7 +63,7 @@ class AnomalyCounts:
         return dict(vars(self))
 
     def _values(self) -> tuple[int, ...]:
-        # Not ``astuple``, which copies deeply: this runs once a queue and batch.
+        # Not ``astuple``, which copies deeply: this runs once per queue and batch.
         return tuple(vars(self).values())
 
 
@@ -83,7 +83,7 @@ _AT_END = {
 
 
 def anomaly_at_end(verdict: Verdict) -> AnomalyCounts:
-    """What the verdict on the offset where a log ends counts as; nothing for what every growing log has there."""
+    """The anomaly for the verdict on the log's end; none for verdicts that every growing log has there."""
     return _AT_END.get(verdict, NO_ANOMALIES)
 
 
@@ -97,7 +97,7 @@ class OutOfOrder:
 
 
 class BatchAnomalies:
-    """Adds up what the queues of one batch met, and logs a bounded number of lines about it."""
+    """Adds up the anomalies of one batch's queues, and logs a bounded number of lines about them."""
 
     def __init__(self, log: logging.Logger) -> None:
         self.counts = NO_ANOMALIES

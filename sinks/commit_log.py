@@ -1,7 +1,7 @@
 """A plain commitlog as a broker writes it: records one after the other, in segments of one size.
 
-A segment ends with the blank where the next record does not fit (``CommitLog.DefaultAppendMessageCallback#doAppend``):
-the bytes that are left, the blank's magic code, zeros. There is always room for it.
+If the next record does not fit, a segment ends with the blank (``CommitLog.DefaultAppendMessageCallback#doAppend``):
+the number of bytes left, the blank's magic code, zeros. There is always room for it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def segment_path(file_from_offset: int) -> RelativePath:
 class CommitLogWriter:
     """Appends records to a log that ends at `end`, in segments of `mapped_file_size` bytes; `flush` before a sync.
 
-    The same records from the same `end` on are the same bytes, so what a writer that was stopped left is overwritten.
+    The same records from the same `end` give the same bytes, so this overwrites what a stopped writer left.
     """
 
     def __init__(self, files: DurableFiles, end: int, mapped_file_size: int) -> None:
@@ -36,11 +36,11 @@ class CommitLogWriter:
         self._size = mapped_file_size
         self._buffer = bytearray()
         self._segment: RelativePath | None = None
-        #: The physical offset after what was appended.
+        #: The physical offset after the last appended record.
         self.end = end
 
     def place(self, size: int) -> int:
-        """Return the physical offset of the next record, whose `size` is in bytes; a segment that lacks room ends.
+        """Return the physical offset of the next record of `size` bytes; end a segment that lacks room for it.
 
         Raises
         ------
@@ -58,14 +58,14 @@ class CommitLogWriter:
         return self.end
 
     def append(self, record: bytes | bytearray) -> None:
-        """Append the record that was made for the place that `place` has given."""
+        """Append the record that was made for the offset that `place` returned."""
         self._buffer += record
         self.end += len(record)
         if len(self._buffer) >= _WRITTEN_AT_ONCE:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is still in memory."""
+        """Write everything that is still in memory."""
         if not self._buffer:
             return
         begin = self.end - len(self._buffer)

@@ -1,4 +1,4 @@
-"""What a check of a store found: differences, each located and described, and notes, counted by cause."""
+"""The result of a check of a store: differences, each located and described, and notes, counted by cause."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-# How many differences of each section of a store are reported one by one; all are counted.
+# The number of differences of each section of a store that are reported one by one; all are counted.
 FIRST_MAX = 20
 
 
@@ -19,9 +19,9 @@ class Difference:
     kind
         A stable word for programs, such as ``entry_missing``.
     text
-        What is wrong, in words.
+        The fault, in words.
     file, byte_offset
-        The file below the output, and the byte in it; None where there is none.
+        The file below the output, and the byte in it; None if there is none.
     queue_offset
         The number of the entry in its queue, or of an index entry in its file.
     physical_offset
@@ -44,7 +44,7 @@ class Difference:
 class Findings:
     """Differences and notes of one section of a store; only the first `FIRST_MAX` differences are kept.
 
-    `remarks` say in words what is no difference; of these, too, only the first are kept.
+    `remarks` are facts in words that are not differences; only the first `FIRST_MAX` are kept.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -59,17 +59,17 @@ class Findings:
             self.first.append(difference)
 
     def note(self, cause: str, count: int = 1) -> None:
-        """Count something that is no difference, but worth mentioning; a count of 0 adds nothing."""
+        """Count something worth mentioning that is not a difference; a count of 0 adds nothing."""
         if count:
             self.notes[cause] += count
 
     def tell(self, remark: str) -> None:
-        """Add what is to be said in words."""
+        """Add a remark."""
         if len(self.remarks) < FIRST_MAX:
             self.remarks.append(remark)
 
     def add(self, other: Findings) -> None:
-        """Add what another task of the same check found."""
+        """Add the findings of another task of the same check."""
         self.counts += other.counts
         self.notes += other.notes
         self.first += other.first[: max(0, FIRST_MAX - len(self.first))]

@@ -1,8 +1,9 @@
-"""``rocksdbstore/``, where brokers from 5.4.0 on may keep keys, timers and half messages (``MessageRocksDBStorage``).
+"""``rocksdbstore/``, where brokers since 5.4.0 may keep keys, timers and half messages (``MessageRocksDBStorage``).
 
-Each of them has a column family: the default one the index (``indexRocksDBEnable``), ``timer`` the timer messages that
-wait (``timerRocksDBEnable``), ``trans`` the half messages whose producers are asked (``transRocksDBEnable``). A broker
-makes the database in any case, and writes it before the system does: after a kill, the last entries may be missing.
+Each of them has a column family: the default one the index (``indexRocksDBEnable``), ``timer`` the waiting timer
+messages (``timerRocksDBEnable``), ``trans`` the half messages whose producers are asked (``transRocksDBEnable``). A
+broker always makes the database. It collects entries in memory before it writes them, so after a kill the last entries
+may be missing.
 """
 
 from __future__ import annotations
@@ -19,22 +20,22 @@ from reput.source.log.store_layout import MORE_IN_ROCKSDB
 
 _TIMERS, _TRANSACTIONS = "timer", "trans"
 SPLIT: Final = b"@"
-#: The letters in a key of the index that say what it is: a key, a tag or a unique key.
+#: The letter in a key of the index for its kind: a key, a tag or a unique key.
 KEY, TAG, UNIQUE = "K", "T", "U"
 _LAST_OFFSET = b"lastOffsetPy"
-#: Keys of the index that say how far it is.
+#: Keys of the index that hold how far it has come.
 PLACES: Final = (_LAST_OFFSET, b"lastStoreTimeStamp")
 _SENT_TO, _READ_TO = b"timeline_checkpoint", b"sys_topic_scan_offset_checkpoint"
 LONG_BYTES: Final = 8
 _INT_BYTES = 4
-# Of a key of the index: the hour before, and the physical offset behind, each with a separator.
+# The size of the hour before a key of the index, and of the physical offset after it, each with a separator.
 _EDGE = LONG_BYTES + len(SPLIT)
-# The broker takes no half message whose unique key has a separator in it.
+# The broker puts no half message here whose unique key contains a separator.
 _PARTS_OF_HALF = 3
 
 
 def long_of(data: bytes) -> int:
-    """A Java ``long`` of eight bytes; 0 for none."""
+    """A Java ``long`` of eight bytes; 0 for no bytes."""
     return int.from_bytes(data, "big", signed=True)
 
 
@@ -44,7 +45,7 @@ def bytes_of(number: int) -> bytes:
 
 
 class EntryKind(str, Enum):
-    """What an entry is: a key, a tag or a unique key of a record, a timer message, a half message, or none of these."""
+    """The kind of an entry: a key, a tag or a unique key of a record, a timer message, a half message, or bad."""
 
     KEY = "KEY"
     TAG = "TAG"
@@ -58,11 +59,11 @@ _KINDS = {KEY.encode(): EntryKind.KEY, TAG.encode(): EntryKind.TAG, UNIQUE.encod
 
 
 class Entry(NamedTuple):
-    """One entry; what its kind does not have is None.
+    """One entry; fields that its kind does not have hold None.
 
-    `size` is that of the database's key and value in bytes. `time_ms` is a record's store time, or when a timer message
-    is due. `check_times` is how often the producer was asked about a half message. Of what is no entry, `key` is the
-    database's own key.
+    `size` is the size of the database's key and value in bytes. `time_ms` is a record's store time, or when a timer
+    message is due. `check_times` is how often the producer was asked about a half message. The `key` of a bad entry is
+    the database's own key.
     """
 
     kind: EntryKind
@@ -83,10 +84,11 @@ class MessageRocksDB:
     Attributes
     ----------
     indexed_to, halves_to
-        Where the last record begins that the index, or the half messages, had; 0 for none. Nothing before it is put
-        there any more.
+        Where the last record of the index, or of the half messages, begins; 0 for none. No earlier record is added any
+        more.
     timers_sent_to_ms, timers_read_to
-        Up to when timer messages were sent (ms), and up to which offset of their queue they were read; 0 for none.
+        The time (ms) up to which timer messages were sent, and the offset of their queue up to which they were read; 0
+        for none.
     """
 
     database: Any
@@ -111,7 +113,7 @@ class MessageRocksDB:
             yield cls(database, *(long_of(place or b"") for place in places))
 
     def entries(self) -> Iterator[Entry]:
-        """All of them: of the index by hour and topic, timer messages by their time, half messages by their offset."""
+        """All entries: the index by hour and topic, timer messages by time, half messages by offset."""
         for key, value in self.database.items():
             if key not in PLACES:
                 yield _of_index(key, value)
@@ -119,7 +121,7 @@ class MessageRocksDB:
         yield from self.halves()
 
     def timers(self) -> Iterator[Entry]:
-        """The timer messages that wait, the first ones first (``TimerRocksDBRecord``)."""
+        """The waiting timer messages, the first ones first (``TimerRocksDBRecord``)."""
         for key, value in self.database.get_column_family(_TIMERS).items():
             if key in (_SENT_TO, _READ_TO):
                 continue
@@ -147,7 +149,7 @@ class MessageRocksDB:
 
 
 def _of_index(key: bytes, value: bytes) -> Entry:
-    """An entry of the index (``IndexRocksDBRecord``): the unique key is behind a key or a tag."""
+    """An entry of the index (``IndexRocksDBRecord``); a key or a tag is followed by the unique key."""
     topic, split, rest = key[_EDGE:-_EDGE].partition(SPLIT)
     kind = _KINDS.get(rest[:1])
     if not split or kind is None or rest[1:2] != SPLIT or len(value) != LONG_BYTES:
@@ -160,7 +162,10 @@ def _of_index(key: bytes, value: bytes) -> Entry:
 
 @contextmanager
 def of_store(root: Path) -> Iterator[MessageRocksDB | None]:
-    """Open a store's database; None where it has no data, as a broker makes it in any case. Errors as `open`."""
+    """Open a store's database; None if it has no data. Raises the errors of `open`.
+
+    A broker makes the database even if it puts nothing into it.
+    """
     directory = root / MORE_IN_ROCKSDB
     has_data = any(directory.glob("*.sst")) or any(path.stat().st_size for path in directory.glob("*.log"))
     if not has_data or not is_rocksdb(directory):

@@ -24,19 +24,19 @@ from reput.source.times import utc_text
 #: The cause of a range that the log no longer has; other causes are names of ``Verdict`` and those of
 #: ``queue.consume_queue``.
 EXPIRED = "EXPIRED"
-# Of a line, which names it from the second one on.
+# The version of a line; lines name it from the second version on.
 _VERSION = 1
 
 
 @dataclass(frozen=True)
 class QuarantinedRange:
-    """One line: `length` bytes of `broker`'s log, from `physical_offset` on, were left out.
+    """One line: `length` bytes of `broker`'s log from `physical_offset` were left out.
 
     Attributes
     ----------
     cause
-        A name of ``Verdict``; EXPIRED; or a cause of ``consume_queue``, for a sound record that is in the index and
-        the table but in no queue.
+        A name of ``Verdict``; EXPIRED; or a cause of ``consume_queue``, for a sound record that is in the index and the
+        table but in no queue.
     file, position
         The segment, and the byte in it where the range begins; empty and -1 if the log no longer has the range.
     head
@@ -70,14 +70,14 @@ class Quarantine(KeepsProgress):
         self._policy = policy
         self._clock = clock
         self._record = ProgressFile(files, self.name)
-        # Ranges behind `end_offset` that have a line already: a rebuild of one kind of files found them.
+        # Ranges after `end_offset` that have a line already: a rebuild of one kind of files found them.
         self._known: frozenset[int] = frozenset()
 
     def recover(self, least_end: int, most_end: int) -> None:
-        """Go on where the progress record ends; the other sinks end between `least_end` and `most_end`.
+        """Continue where the progress record ends; the other sinks end between `least_end` and `most_end`.
 
         Without a record the quarantine begins at `least_end`. Lines of ranges from `most_end` on are dropped: no other
-        sink has reached them, and the log may be another one there by now.
+        sink has reached them, and the log there may be another one now.
 
         Raises
         ------
@@ -106,7 +106,7 @@ class Quarantine(KeepsProgress):
         self._known = frozenset(offset for offset in offsets if offset >= self.end_offset)
 
     def write(self, end: int, found: Sequence[DamagedRange]) -> tuple[QuarantinedRange, ...]:
-        """Add the ranges found in a batch that ends at `end`, durably and once; returns the new lines."""
+        """Add the ranges found in a batch that ends at `end`, durably and once; return the new lines."""
         if end <= self.end_offset:
             return ()
         new = (each for each in found if each.start >= self.end_offset and each.start not in self._known)
@@ -135,7 +135,7 @@ class Quarantine(KeepsProgress):
 
 
 def expired_range(start: int, end: int) -> DamagedRange:
-    """The range that expired segments leave."""
+    """The range of expired segments."""
     return DamagedRange(start, end, EXPIRED, "", -1, b"")
 
 
@@ -162,10 +162,10 @@ def load_quarantine(output: Path) -> list[QuarantinedRange]:
 
 
 def merge_quarantines(files: DurableFiles, first: DurableFiles, second: DurableFiles, sink_ends: Sequence[int]) -> None:
-    """Write the lines of two other outputs below `files`, each range once; where both have one, that of `first`.
+    """Write the lines of two other outputs below `files`, each range once; a range in both gets the line of `first`.
 
-    The progress record ends at the least of their ends and of `sink_ends`, so that sinks that are behind find what they
-    will not get when they go on. `second` must have a record.
+    The progress record ends at the least of their ends and of `sink_ends`, so that sinks that have not come as far find
+    the ranges that they will not get. `second` must have a record.
     """
     lines = load_quarantine(first.root)
     known = {line.physical_offset for line in lines}

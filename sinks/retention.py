@@ -2,7 +2,7 @@
 
 ``ConsumeQueue#deleteExpiredFile``, ``BatchConsumeQueue#deleteExpiredFile``, ``ConsumeQueueExt#truncateByMinAddress``
 and ``IndexService#deleteExpiredFile``. `reput tail` does so while it runs, `reput expire` on request. The progress
-records stay true: they count a queue by its end, and name the index's last file; the files that tell these stay.
+records stay true: they count a queue by its end, and name the index's last file, and the files that show these stay.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from reput.source.log.store_layout import is_file_name
 
 @dataclass(frozen=True)
 class QueueRetention:
-    """What expires of one queue, and the queue offsets of what is left, `min_offset` to `max_offset` (exclusive)."""
+    """The files of one queue that expire, and the queue offsets that remain: `[min_offset, max_offset)`."""
 
     topic: str
     queue_id: int
@@ -42,7 +42,7 @@ class QueueRetention:
 
 
 def expire_queue(disk: QueueReader, min_physic_offset: int, end_offset: int | None = None) -> QueueRetention:
-    """Decide what expires of one queue, and tell what is left; the arguments are those of `expired_queue_files`."""
+    """Decide which files of one queue expire, and what remains; the arguments are those of `expired_queue_files`."""
     removed = expired_queue_files(disk, min_physic_offset, end_offset)
     least, end = _kept_units(disk, min_physic_offset)
     if disk.kind.top == BATCH_CONSUME_QUEUE:
@@ -53,17 +53,19 @@ def expire_queue(disk: QueueReader, min_physic_offset: int, end_offset: int | No
 
 
 def expired_queue_files(disk: QueueReader, min_physic_offset: int, end_offset: int | None = None) -> list[RelativePath]:
-    """The files of one queue that expire, in the order in which they may go: its own, oldest first, then those of ext.
+    """The files of one queue that expire, in the order of removal: its own, oldest first, then those of ext.
 
-    Of its own files these are the leading ones that are full and whose last entry's record has expired. The last file
-    with an entry stays, since it tells where the queue ends; a broker removes even that one if an empty file follows.
+    Its own files expire from the first on, as long as they are full and their last entry's record has expired. The last
+    file with an entry stays, because it shows where the queue ends; a broker removes even that one if an empty file
+    follows.
 
     Parameters
     ----------
     min_physic_offset
         The first physical offset that the log still has.
     end_offset
-        Entries of records from this physical offset on do not count, since the next start drops them; None counts all.
+        Entries of records from this physical offset on do not count, because the next start drops them; None counts
+        all.
     """
     files = disk.files
     expired = list(takewhile(lambda file: _is_expired(disk, file, min_physic_offset), files[:-1]))
@@ -94,7 +96,7 @@ def remove_in_order(
     Raises
     ------
     OutputError
-        One cannot be removed; those behind it are left, and the call may be repeated.
+        A file cannot be removed; it and the later ones remain, and the call may be repeated.
     """
     for parts in paths:
         files.remove(*parts)
@@ -118,7 +120,7 @@ def _has_entry(disk: QueueReader, file: int, end_offset: int | None = None) -> b
 
 
 def _kept_units(disk: QueueReader, min_physic_offset: int) -> tuple[int, int]:
-    """The number of the first unit whose record the log has, and that behind the queue's last unit."""
+    """The number of the first unit whose record the log has, and the number after the queue's last unit."""
     last = next((file for file in reversed(disk.files) if _has_entry(disk, file)), None)
     if last is None:
         end = disk.files[0] // disk.unit_size if disk.files else 0

@@ -1,4 +1,4 @@
-"""What every sink of the `logic` query promises."""
+"""The promises of every sink of the `logic` query."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from reput.source.errors import SinkError
 
 
 class Sink(Protocol):
-    """A set of files kept from the log. `recover` first, then `write` batches in log order, then `close`."""
+    """A set of files kept from the log. Call `recover` first, then `write` for batches in log order, then `close`."""
 
     name: str
 
@@ -19,12 +19,12 @@ class Sink(Protocol):
         """Bring the files to the state of the progress record, and return the record.
 
         A sink without a record begins at `start_offset`, which becomes durable before anything else is written. A sink
-        that finds a broker's files goes on where they end.
+        that finds a broker's files continues where they end.
 
         Raises
         ------
         SinkError
-            The files contradict the record and cannot be brought back by going on.
+            The files contradict the record, and writing the following records cannot repair them.
         """
 
     @property
@@ -33,7 +33,7 @@ class Sink(Protocol):
 
     @property
     def last_record(self) -> RecordFingerprint | None:
-        """The last record whose effect is durable; None before the first, and behind records that expired unread."""
+        """The last record whose effect is durable; None before the first, and after records that expired unread."""
 
     def write(self, batch: LogicBatch) -> AnomalyCounts:
         """Add the batch's effects, durably and once: records before `end_offset` are passed over.
@@ -47,11 +47,11 @@ class Sink(Protocol):
         """
 
     def pass_over(self, end_offset: int) -> None:
-        """Go on at `end_offset`, durably: the records before it expired unread."""
+        """Continue at `end_offset`, durably: the records before it expired unread."""
 
 
 def not_yet_written(name: str, end_offset: int, batch: LogicBatch) -> LogicBatch | None:
-    """What a sink that ends at `end_offset` still needs of `batch`; None if it has all of it."""
+    """The part of `batch` that a sink that ends at `end_offset` still needs; None if it has all of it."""
     if batch.end <= end_offset:
         return None
     if batch.start > end_offset:

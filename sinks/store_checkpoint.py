@@ -19,14 +19,14 @@ class StoreCheckpoint:
     Attributes
     ----------
     physic_msg_timestamp
-        That of the last record known to be in the log.
+        The time of the last record known to be in the log.
     logics_msg_timestamp
-        That of the last record whose queue entry is on disk.
+        The time of the last record whose queue entry is on disk.
     index_msg_timestamp
         The end of the last full index file; a broker that starts with an `abort` file deletes newer index files.
     others
         The rest of the file, without zeros at its end: 5.x keeps ``masterFlushedOffset`` and ``confirmPhyOffset``
-        there, which reput leaves as they are; 5.5.0 also ``logicsPhysicalOffset``.
+        there, which reput leaves unchanged; 5.5.0 also ``logicsPhysicalOffset``.
     """
 
     physic_msg_timestamp: int = 0
@@ -39,7 +39,7 @@ class StoreCheckpoint:
 
     @property
     def logics_physical_offset(self) -> int:
-        """Where the last record whose queue entry is on disk begins, a physical offset; 0 before 5.5.0."""
+        """The physical offset where the last record whose queue entry is on disk begins; 0 before 5.5.0."""
         return int.from_bytes(self.others[self._LOGICS_PHYSICAL_OFFSET].ljust(8, b"\0"), "big", signed=True)
 
     def with_logics_physical_offset(self, offset: int) -> StoreCheckpoint:
@@ -52,7 +52,7 @@ class StoreCheckpoint:
     def advanced(
         self, stored: int, queued: int | None, index: int | None, queued_offset: int | None = None
     ) -> StoreCheckpoint:
-        """The checkpoint behind dispatched records; None leaves a field as it is.
+        """The checkpoint after dispatched records; None leaves a field unchanged.
 
         `stored` is the store timestamp (ms) of the last record, `queued` that of the last one with a queue entry
         (``ConsumeQueue#putMessagePositionInfoWrapper``), `index` the end of the last full index file. `queued_offset`
@@ -62,14 +62,14 @@ class StoreCheckpoint:
         known = self if queued_offset is None else self.with_logics_physical_offset(queued_offset)
         return replace(
             known,
-            # The log has the record, since it was read from there; the broker's own value may be older.
+            # The record was read from the log, so the log has it; the broker's own value may be older.
             physic_msg_timestamp=max(self.physic_msg_timestamp, stored),
             logics_msg_timestamp=self.logics_msg_timestamp if queued is None else queued,
             index_msg_timestamp=self.index_msg_timestamp if index is None else index,
         )
 
     def encode(self) -> bytes:
-        """The file's 4096 bytes, with zeros behind the three fields if only a 4.9.3 broker wrote to it."""
+        """The file's 4096 bytes; only zeros follow the three fields if only a 4.9.3 broker wrote to it."""
         times = (self.physic_msg_timestamp, self.logics_msg_timestamp, self.index_msg_timestamp)
         return (self._FORMAT.pack(*times) + self.others).ljust(CHECKPOINT_SIZE, b"\0")
 
@@ -90,5 +90,5 @@ def load_store_checkpoint(files: DurableFiles) -> StoreCheckpoint:
 
 
 def store_checkpoint(files: DurableFiles, checkpoint: StoreCheckpoint) -> None:
-    """Put the checkpoint in place, whole and durably."""
+    """Put the checkpoint in place, completely and durably."""
     files.replace(STORE_CHECKPOINT, data=checkpoint.encode())

@@ -1,6 +1,7 @@
 """A store compared file by file: with a manifest of an earlier state, or with another store.
 
-The files that matter, and their digests; which files only one of two stores has, and where a file first differs.
+It covers the files of queues, index, log and checkpoint: their digests, the files that only one store has, and the
+first difference of a file.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _VERSION = 1
 
 @dataclass(frozen=True)
 class StoreFile:
-    """A file's name in the store (``commitlog/...`` wherever the log lies), and its path."""
+    """A file's name in the store (``commitlog/...`` wherever the log is), and its path."""
 
     name: str
     path: Path
@@ -44,7 +45,7 @@ class StoreFile:
 class FileDigest:
     """SHA-256 of a file, and of its bytes `[stable_from, stable_to)`, which only grow at their end.
 
-    These are the written bytes of a segment or of a queue's file. Of an index file, whose header and slots change with
+    These are the written bytes of a segment or of a queue's file. In an index file, whose header and slots change with
     each key, they are the entries.
     """
 
@@ -119,7 +120,7 @@ def _digest(file: StoreFile, size: int, begin: int, end: int) -> FileDigest:
 
 
 def _chunks(descriptor: int, size: int) -> Iterator[tuple[int, memoryview]]:
-    """The file in chunks; those in holes are zeros that are not read."""
+    """The file in chunks; holes yield zeros without being read."""
     zeros = memoryview(bytes(_READ_BYTES))
     extents = list(data_extents(descriptor))
     at = 0
@@ -150,7 +151,7 @@ def load_manifest(path: Path) -> list[FileDigest]:
     Raises
     ------
     OptionError
-        The file cannot be read, or is no manifest.
+        The file cannot be read, or is not a manifest.
     LaterFormatError
         A later release wrote it.
     """
@@ -167,7 +168,7 @@ def load_manifest(path: Path) -> list[FileDigest]:
 def compare_manifest(
     known: Iterable[FileDigest], files: Iterable[StoreFile], now: Iterable[FileDigest], findings: Findings
 ) -> None:
-    """Check the files of a store as they are `now` against a manifest.
+    """Compare the files of a store as they are `now` with a manifest.
 
     Changed bytes and missing files are differences. Files that grew at their end, new files, expired ones among the
     oldest, and the checkpoint's new times are notes.
@@ -219,7 +220,7 @@ _FIELD_NAMES = {"physical_offset": "physical offset", "msg_size": "size", "tags_
 
 @dataclass(frozen=True)
 class Pair:
-    """The same file in two stores, None where a store lacks it; `name` is the name in the first store that has it."""
+    """The same file in two stores, None if a store lacks it; `name` is the name in the first store that has it."""
 
     name: str
     here: Path | None
@@ -243,7 +244,7 @@ def pair_files(here: list[StoreFile], there: list[StoreFile]) -> list[Pair]:
 def compare_pair(pair: Pair, max_hash_slot_num: int, findings: Findings) -> None:
     """Compare one file of both stores up to its first differing byte.
 
-    A file that only one store has is a note if it is all zero: it was created, but nothing was written.
+    A file that only one store has is a note if it is all zero: it was created, but nothing was written to it.
     """
     if pair.here is None or pair.there is None:
         only = pair.here or pair.there
@@ -280,7 +281,7 @@ def _is_zero(path: Path) -> bool:
 
 
 def _first_difference(here: Path, there: Path) -> int | None:
-    """The first byte that both files have and that differs; None without one."""
+    """The first byte at which the common part of the files differs; None without one."""
     with open_for_reading(str(here)) as left, open_for_reading(str(there)) as right:
         size = min(os.fstat(left).st_size, os.fstat(right).st_size)
         spans = sorted([*data_extents(left), *data_extents(right)])
@@ -338,7 +339,7 @@ def _index_words(pair: Pair, at: int, max_hash_slot_num: int) -> str:
 
 
 def _entry(pair: Pair, begin: int, inside: int, unit: np.dtype[np.void]) -> str:
-    """Describe the field of an entry with byte `inside`, as both files have it."""
+    """The field of an entry that holds byte `inside`, as both files have it, in words."""
     here, there = (np.frombuffer(data, unit)[0] for data in _both(pair, begin, unit.itemsize))
     fields: Mapping[str, Any] = unit.fields or {}
     name = next(name for name, (kind, start) in fields.items() if start <= inside < start + kind.itemsize)

@@ -1,7 +1,7 @@
 """The log of a restore point, read in place by the readers of any log: a row of segments without files.
 
-Each segment reads what it is asked for from the parts of the backup, frame by frame. A reader goes through a log in
-windows that are smaller than a frame, so the frames that a process has read last stay in its memory.
+Each segment reads the wanted bytes from the parts of the backup, frame by frame. A reader goes through a log in windows
+that are smaller than a frame, so the last frames that a process has read stay in its memory.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from reput.source.errors import OptionError
 from reput.source.log.mapped_file_queue import MappedFile, MappedFileQueue
 from reput.source.log.store_layout import COMMIT_LOG, POINTS, as_given, backup_of, file_name
 
-# A look-up follows entries to and fro, and several threads may read.
+# A lookup follows entries back and forth, and several threads may read.
 _FRAMES_KEPT: Final = 16
 _PARTS_OPEN: Final = 8
 _BEGIN: Final = attrgetter("begin")
 
 
 def restore_point_at(path: Path) -> tuple[Backup, RestorePoint]:
-    """The backup that a path names, and its newest restore point, or the one that the path names.
+    """The backup that a path names, and the restore point that it names, by default the newest.
 
     Raises
     ------
@@ -53,7 +53,7 @@ def restore_point_at(path: Path) -> tuple[Backup, RestorePoint]:
 
 
 def log_of_point(backup: Backup, point: RestorePoint, path: Path) -> MappedFileQueue:
-    """The log of a restore point, which options name by `path`."""
+    """The log of a restore point; options name it by `path`."""
     return MappedFileQueue(tuple(_segments(backup, point)), (path,), known_end=point.end)
 
 
@@ -78,7 +78,7 @@ class _Content:
     parts: tuple[StoredPart, ...]
 
     def read_into(self, view: memoryview, position: int) -> int:
-        """Fill `view` as far as one frame, or what is after the log's end, goes."""
+        """Fill `view` up to the end of one frame, or of the zeros after the log's end."""
         offset = self.begin + position
         view = view[: max(0, self.size - position)]
         at = bisect_right(self.parts, offset, key=_BEGIN) - 1
@@ -95,7 +95,7 @@ class _Content:
 
 @lru_cache(maxsize=_FRAMES_KEPT)
 def _stretch(process: int, location: TableLocation, part: StoredPart, begin: int) -> bytes:
-    """The bytes from `begin` of a part on that a frame holds: parts are written in such stretches."""
+    """The bytes of a part from `begin` to the end of a frame: parts are written in such stretches."""
     end = min(begin + FRAME_BYTES, part.end)
     with _backup(process, location).read_errors(part.name, begin):
         return b"".join(_frames(process, location, part).read(begin - part.begin, end - part.begin))

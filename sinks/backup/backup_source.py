@@ -10,14 +10,14 @@ from reput.source.options import SourceOptions
 
 
 class BackupDataSource(CommitLogDataSource):
-    """The source ``rocketmq-commitlog`` where `path` is a backup, or the file of a restore point in one.
+    """The source ``rocketmq-commitlog`` for a `path` that is a backup, or the file of a restore point in one.
 
-    A stream ends where the log of the restore point ends. One that is started again with its checkpoint goes on to the
-    end of the restore point that is the newest then.
+    A stream ends where the log of the restore point ends. A stream that is started again with its checkpoint continues
+    to the end of the restore point that is the newest then.
     """
 
     def _with_commit_logs(self, options: SourceOptions) -> SourceOptions:
-        """Name the log of the restore point by the path of the options, in the process that plans the read."""
+        """Give the log of the restore point the path of the options as its name, in the process that plans the read."""
         if len(options.path) > 1:
             raise OptionError("path names a backup and something else: a backup is read alone")
         if options.rows == "ranges":

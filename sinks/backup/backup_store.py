@@ -1,4 +1,4 @@
-"""A backup as it is read: its restore points, the log and the configuration in them; its proof, and its expiry."""
+"""Reading a backup: its restore points, the log and the configuration in them; its verification, and its expiry."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from reput.source.errors import StoreError
 from reput.source.log.store_layout import POINTS
 
 _POINT_NAME: Final = re.compile(rf"{POINTS}/(\d{{10}})\.json")
-# Parts, files of configuration, and the temporary files of a process that was killed while it put one in place.
+# Parts, files of configuration, and temporary files of a process that was killed while it put one in place.
 _REMOVABLE: Final = re.compile(
     rf"(?:{LOG_PARTS}|{CONFIG_FILES})/(?:[0-9a-f-]+\.zst|\.[0-9a-f-]+\.zst\.tmp)|{POINTS}/\.\d+\.json\.\S+\.tmp"
 )
-# A file without a restore point may be one that another backup to the same place on S3 has just put.
+# A file without a restore point may come from another backup that runs to the same place on S3.
 _IN_USE_SECONDS: Final = 3600
 
 
@@ -44,7 +44,7 @@ class Fault:
 
 @dataclass
 class Proof:
-    """The result of `Backup.verify`: how many restore points and files there are, their bytes, and what is wrong."""
+    """The result of `Backup.verify`: the number of restore points and files, their bytes, and the faults."""
 
     points: int = 0
     files: int = 0
@@ -64,12 +64,12 @@ class Backup:
     def __init__(self, location: TableLocation) -> None:
         self.location = location
         self.storage: TableStorage = table_storage(location)
-        # Of the restore points that `expire` knows: when each was made, and how many of them need a file.
+        # When each restore point that `expire` knows was made, and how many of them need a file.
         self._created = dict[int, int]()
         self._needed = Counter[str]()
 
     def prepare(self) -> None:
-        """Make the place for restore points, or try whether S3 refuses a second one of a number; raises OutputError."""
+        """Make the place for restore points, or test that S3 refuses a second one of a number; raises OutputError."""
         if isinstance(self.location, Path):
             files = DurableFiles(self.location)
             files.make_directory(POINTS)
@@ -78,7 +78,7 @@ class Backup:
 
     @contextmanager
     def read_errors(self, name: str, offset: int | None = None) -> Iterator[None]:
-        """Raise what goes wrong with a file of the backup as StoreError; at `offset` of the log, if it is a part."""
+        """Raise errors with a file of the backup as StoreError; a part's error names `offset` of the log."""
         path = self.location / name
         where = "" if offset is None else f" at offset {offset} of the log"
         try:
@@ -114,23 +114,23 @@ class Backup:
             return found
 
     def last_point(self) -> RestorePoint | None:
-        """The newest restore point, None without one; the errors are those of `point`."""
+        """The newest restore point, or None; raises the errors of `point`."""
         numbers = self.numbers()
         return self.point(numbers[-1]) if numbers else None
 
     def last_before(self, time_ms: int) -> tuple[int | None, int | None]:
-        """The numbers of the newest restore point made at or before a time, and of the one after it; None for none."""
+        """The numbers of the newest restore point made at or before a time, and of the next one; None for none."""
         numbers = self.numbers()
         at = bisect_right(numbers, time_ms, key=lambda number: self.point(number).created_ms)
         return (numbers[at - 1] if at else None), (numbers[at] if at < len(numbers) else None)
 
     def first_with(self, offset: int) -> int | None:
-        """The number of the first restore point whose log reaches `offset`; None without one."""
+        """The number of the first restore point whose log reaches `offset`, or None."""
         numbers = self.numbers()
         at = bisect_left(numbers, offset, key=lambda number: self.point(number).end)
         if at < len(numbers) and self.point(numbers[at]).end >= offset:
             return numbers[at]
-        # A log that was cut has restore points that end earlier than the ones before.
+        # If the log was cut, later restore points may end earlier.
         return next((number for number in numbers if self.point(number).end >= offset), None)
 
     def frames(self, part: StoredPart) -> FramesReader:
@@ -165,7 +165,7 @@ class Backup:
     # --- the proof ------------------------------------------------------------------------------------------------
 
     def verify(self) -> Proof:
-        """Read the whole backup, and compare each file with what the restore points say of it.
+        """Read the whole backup, and compare each file with its digests in the restore points.
 
         Raises
         ------
@@ -203,7 +203,7 @@ class Backup:
         return proof
 
     def _what_is_wrong(self, file: StoredPart | ConfigFile, size: int | None) -> str | None:
-        """Return the fault of a file of `size` bytes, None if it is missing; None if all is well."""
+        """Return the fault of a file of `size` bytes (None: missing), or None if it has none."""
         if size is None:
             return "it is missing"
         if isinstance(file, StoredPart) and size != file.size:
@@ -225,11 +225,11 @@ class Backup:
     # --- expiry ---------------------------------------------------------------------------------------------------
 
     def expire(self, now_ms: int, *, keep_points: int | None, keep_ms: int | None, is_alone: bool) -> list[int]:
-        """Remove restore points, and files that no other one needs; returns the numbers of the points.
+        """Remove restore points, and files that no other one needs; return the numbers of the points.
 
         A restore point stays if it is one of the newest `keep_points`, or if a moment of the last `keep_ms`
-        milliseconds needs it: those made since, and the newest one before, whose configuration was in force when that
-        time began. The newest one always stays. None of both keeps all of them.
+        milliseconds needs it. Those are the points made in that time, and the newest one before, whose configuration
+        was in force when that time began. The newest one always stays. Without `keep_points` and `keep_ms`, all stay.
 
         Parameters
         ----------
@@ -253,8 +253,8 @@ class Backup:
                 before = [number for number in numbers if self._created[number] <= now_ms - keep_ms]
                 first = min(first, before[-1] if before else first, numbers[0] if not before and numbers else first)
             gone = [number for number in numbers if number < first]
-        # The points go first, so that none is ever there without its files, and the oldest before the others, also
-        # after a power failure: one that is missing between others is a fault.
+        # The points go first, so that none ever lacks its files. The oldest go before the others, also after a power
+        # failure: a point that is missing between others is a fault.
         unneeded = [self.point(number) for number in gone]
         for point in unneeded:
             self.storage.remove([point.name], durable=True)

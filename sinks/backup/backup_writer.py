@@ -1,12 +1,12 @@
-"""One step of a backup: what the log and the configuration have that the last restore point has not, and a new point.
+"""One step of a backup: the changes of log and configuration since the last restore point, and a new point.
 
-The log is append-only, so a step puts only bytes that are new. They are cut into blocks of a segment. A block that is
-complete is one part. The last block grows: the parts that it has so far are written again together with what is new
-once there are several of about the same size, so that a block never has many parts and no byte is written often.
+The log is append-only, so a step puts only bytes that are new. They are cut into blocks of a segment. A complete block
+is one part. The last block grows: when it has several parts of about the same size, these are written again together
+with the new bytes, so that a block never has many parts and no byte is written often.
 
-The order is what makes it safe. The moment is noted, then the configuration is read, and the end of the log is found
-last. So the log has all messages before that moment, and no consumer offset is of a later one. All files are durable
-before the restore point is put in place, unless another backup has put one of the same number.
+The order makes it safe. The moment is noted, then the configuration is read, and the end of the log is found last. So
+the log has all messages before that moment, and no consumer offset is of a later one. All files are durable before the
+restore point is put in place, unless another backup has put one of the same number.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from reput.source.log.mapped_file_queue import MappedFile, MappedFileQueue, cut_
 
 _log = logging.getLogger("reput")
 
-#: Bytes of a block of the log. A part is in memory while it is put in place.
+#: The bytes of a block of the log. A part is in memory while it is put in place.
 BLOCK_BYTES: Final = 128 << 20
-# Parts of about the same size that are written again as one.
+# The number of parts of about the same size that are written again as one.
 _PARTS_MERGED: Final = 8
 _SMALLEST_BYTES: Final = 64 << 10
 # A broker writes a file of configuration in less time than this.
 _CONFIG_TRIES, _CONFIG_PAUSE_S = 4, 0.05
-# How often a step begins again because segments expired under it.
+# How often a step begins again because segments expired meanwhile.
 _STEPS_TRIED: Final = 5
 
 Row = tuple[int, int]
@@ -52,7 +52,7 @@ def _now_ms() -> int:
 
 
 class BackupWriter:
-    """Makes restore points of one store; for one thread, which is the only one that backs up to this place."""
+    """Makes restore points of one store; for one thread, and for the only backup to this place."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class BackupWriter:
         block_bytes: int = BLOCK_BYTES,
         now_ms: Callable[[], int] = _now_ms,
     ) -> None:
-        """`open_log` gives a reader of the log that passes over damage; `settings` are those of the restore points.
+        """Take a reader of the log that passes over damage (`open_log`), and the `settings` of the restore points.
 
         `now_ms` is the time of day.
 
@@ -83,13 +83,13 @@ class BackupWriter:
         self._now_ms = now_ms
         # Parts that were put in place and have no restore point yet.
         self._put: dict[Row, StoredPart] = {}
-        # By database of configuration, its files and how they looked when they were read.
+        # By database of configuration, its files and their status fields when they were read.
         self._read: dict[str, tuple[object, Sequence[ConfigFile]]] = {}
         #: The newest restore point, None before the first.
         self.last = backup.last_point()
 
     def step(self) -> RestorePoint | None:
-        """Put a restore point of this moment in place, durably; returns None if nothing has changed since the last.
+        """Put a restore point of this moment in place, durably; return None if nothing has changed since the last.
 
         Raises
         ------
@@ -113,7 +113,7 @@ class BackupWriter:
                 _log.warning("%s: the backup continues with the log as it is now", error.cause)
                 was_cut = True
                 self._put.clear()
-            self.log = self._open_log()  # one that knows nothing of how the log was
+            self.log = self._open_log()  # a reader that remembers nothing of the log before
         raise AssertionError
 
     def _step(self, *, was_cut: bool) -> RestorePoint | None:
@@ -174,7 +174,7 @@ class BackupWriter:
                 yield path, content
 
     def _databases(self) -> Iterator[tuple[str, Sequence[ConfigFile]]]:
-        """Path and files of each RocksDB database of configuration, which are in the backup then."""
+        """Path and files of each RocksDB database of configuration, after these are put into the backup."""
         directory = self._store / "config"
         for database in sorted(directory.iterdir()) if directory.is_dir() else ():
             if not is_rocksdb(database):
@@ -197,14 +197,14 @@ class BackupWriter:
     # --- the log --------------------------------------------------------------------------------------------------
 
     def _still_true(self, queue: MappedFileQueue, end: int, *, was_cut: bool) -> list[StoredPart]:
-        """The parts of the last restore point that the log still has, of which each is compared if it `was_cut`.
+        """The parts of the last restore point that the log still has; each is compared if the log `was_cut`.
 
         A broker that was stopped uncleanly may have cut its log and written other records there.
 
         Raises
         ------
         CommitLogRewoundError
-            The log does not have the last record of the last restore point any more.
+            The log no longer has the last record of the last restore point.
         UnexplainedError
             The log that was cut has nothing of the last restore point, or has segments of another size.
         """
@@ -274,7 +274,7 @@ def _files_with(contents: Mapping[str, bytes]) -> Iterator[ConfigFile]:
 
 
 def _stamps(database: Path) -> object:
-    """Return what changes whenever a file of a database does; raises StoreError."""
+    """Return a value that changes whenever a file of a database does; raises StoreError."""
     try:
         files = [(path.name, path.stat()) for path in sorted(database.iterdir())]
     except FileNotFoundError:
@@ -302,7 +302,7 @@ def _whole(path: Path) -> bytes | None:
 
 
 def _kept(parts: Sequence[StoredPart], begin: int, end: int, *, is_complete: bool) -> list[StoredPart]:
-    """Those of a block's `parts` that stay, from `begin` on, where the block now ends at `end`."""
+    """The `parts` of a block from `begin` that stay if the block now ends at `end`."""
     if parts and parts[-1].end == end:
         return list(parts)
     if is_complete:
@@ -332,7 +332,7 @@ def _tier(size: int) -> int:
 
 
 def _chunks(file: MappedFile, begin: int, end: int) -> Iterator[memoryview]:
-    """The bytes `[begin, end)` of a segment, in frames; the last one is valid until the next one is asked for."""
+    """The bytes `[begin, end)` of a segment, in frames; each is valid until the next one is asked for."""
     buffer = np.empty(min(FRAME_BYTES, end - begin), np.uint8)
     with open_segment(file, f"[{begin}, {end}) was backed up", begin) as descriptor:
         for at in range(begin, end, FRAME_BYTES):

@@ -2,7 +2,7 @@
 
 ::
 
-    points/0000000001.json                    a restore point: what it consists of, and what it was made with
+    points/0000000001.json                    a restore point: its files, and the settings it was made with
     log/BEGIN-END-DIGEST.zst                  a part: the bytes [BEGIN, END) of the log, both in 20 digits
     config/DIGEST.zst                         a file of configuration, by the SHA-256 of its content
 
@@ -73,17 +73,17 @@ class RestorePoint:
     reput
         The release of reput.
     settings
-        Those that shape queues and index, by the names of options; ``brokerVersion`` is the broker's release.
+        The options that shape queues and index, by name; ``brokerVersion`` is the broker's release.
     mapped_file_size
         Bytes of a segment; 0 if the log had none.
     begin, end
-        The offsets between which the log was; a record ends at `end`.
+        The log's first offset and its end; a record ends at `end`.
     last_record
-        The last record before `end`; None without one.
+        The last record before `end`, or None.
     config
         The files of configuration.
     parts
-        Those of the log, in their order. Between two of them is a hole where the log had one.
+        The parts of the log, in order. Between two of them is a hole if the log had one.
     """
 
     number: int
@@ -110,7 +110,7 @@ class RestorePoint:
 
     @property
     def last_stored_ms(self) -> int | None:
-        """When the last message was stored, in milliseconds since 1970; None without one."""
+        """When the last message was stored, in milliseconds since 1970; None without messages."""
         return None if self.last_record is None else self.last_record.store_timestamp
 
     def encode(self) -> bytes:

@@ -16,13 +16,13 @@ from typing import Any, Final
 import pyarrow as pa
 import xxhash
 
-#: Bytes of content in a frame: what is read and decompressed for a single byte.
+#: Bytes of content in a frame. Even for a single byte a whole frame is read and decompressed.
 FRAME_BYTES: Final = 4 << 20
 _LEVEL: Final = 3
 _CODEC: Final = pa.Codec("zstd", compression_level=_LEVEL)
 _SKIPPABLE: Final = struct.Struct("<II")
 _SKIPPABLE_MAGIC: Final = 0x184D2A5E
-# Of the compressed and of the decompressed frame in bytes, and the low half of the XXH64 of the decompressed one.
+# The sizes of the compressed and the decompressed frame in bytes, and the low half of the latter's XXH64.
 _ENTRY: Final = struct.Struct("<III")
 _FOOTER: Final = struct.Struct("<IBI")
 _SEEKABLE_MAGIC: Final = 0x8F92EAB1
@@ -30,7 +30,7 @@ _HAS_CHECKSUMS: Final = 0x80
 
 
 class BadFramesError(Exception):
-    """The file is not one that `compressed` made; the text says what is wrong."""
+    """`compressed` did not make the file, or it has changed; the text names the fault."""
 
 
 def compressed(chunks: Iterable[bytes | memoryview]) -> bytes:
@@ -61,7 +61,7 @@ class _Frame:
 
 
 class FramesReader:
-    """Reads content of a compressed file, which has ``size()`` and ``read_at(size, offset)`` as Arrow's files have."""
+    """Reads content of a compressed file, which has ``size()`` and ``read_at(size, offset)`` like Arrow's files."""
 
     def __init__(self, file: Any) -> None:
         """Read the table of the frames.
@@ -104,7 +104,7 @@ class FramesReader:
         Raises
         ------
         BadFramesError
-            A frame is not what it was.
+            A frame has changed.
         OSError
             The file cannot be read.
         """

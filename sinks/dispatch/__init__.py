@@ -1,1 +1,1 @@
-"""What tasks make of records: entries by queue, and keys (``CommitLogDispatcher``)."""
+"""The results of tasks for records: entries by queue, and keys (``CommitLogDispatcher``)."""

@@ -1,4 +1,4 @@
-"""What a micro-batch brought, for programs that wait for messages: ``doReput``'s notification, a slave's statistics."""
+"""The arrivals of a micro-batch, for waiting programs: ``doReput``'s notification, a slave's statistics."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from reput.source.record.message_properties import decode_utf8
 
 @dataclass(frozen=True)
 class Arrival:
-    """The last message of one queue in a micro-batch, with what ``MessageArrivingListener#arriving`` gets of it.
+    """The last message of one queue in a micro-batch, with the arguments of ``MessageArrivingListener#arriving``.
 
-    `next_offset` is the queue offset behind it; `store_timestamp` is in milliseconds. A prepared or rolled-back message
-    counts only where the queue got no other.
+    `next_offset` is the queue offset after it; `store_timestamp` is in milliseconds. A prepared or rolled-back message
+    counts only if the queue got no other.
     """
 
     topic: str
@@ -25,7 +25,7 @@ class Arrival:
 
 @dataclass(frozen=True)
 class TopicCount:
-    """The messages that one topic got, and their bytes, as a slave counts them (``StoreStatsService``)."""
+    """The number and bytes of the messages that one topic got, as a slave counts them (``StoreStatsService``)."""
 
     topic: str
     messages: int
@@ -34,10 +34,10 @@ class TopicCount:
 
 @dataclass(frozen=True)
 class QueueArrivals:
-    """What one queue got in a stretch of the log: its last message as in `Arrival`, and the count of all.
+    """The arrivals of one queue in a stretch of the log: its last message as in `Arrival`, and the count of all.
 
-    `is_queued` is whether the last message has an entry. `messages` and `size_bytes` leave out messages that came by
-    multi dispatch only.
+    `is_queued` is whether the last message has an entry. `messages` and `size_bytes` leave out messages that came only
+    by multi dispatch.
     """
 
     topic: bytes

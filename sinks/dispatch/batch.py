@@ -1,4 +1,4 @@
-"""What a stretch of the log does to queues and index: the tasks' pieces (``piece``) put together, in log order."""
+"""The effects of a stretch of the log on queues and index: the tasks' pieces (``piece``) put together, in log order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from reput.source.kernels.byte_kernels import load_i32
 from reput.source.record.message_format import BODY_CRC_AT
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What a task of any sink returns about its stretch of the log: its ends, its count, its last record.
+# The fields that a task of any sink returns about its stretch of the log: its ends, its count, its last record.
 
 # `[start, end)` of the log, the messages in it, and the last one: offset, size, store timestamp, body CRC.
 RESULT_FIELDS = (
@@ -77,8 +77,8 @@ class LogicBatch:
     """The effects of `[start, end)` of the log on queues and index.
 
     `first_store_timestamp` (ms) is the first record's. `store_time_backwards` counts the records that were stored
-    earlier than the one before them. `last_queued_timestamp` (ms) is that of the last record with a queue entry,
-    and `last_queued_offset` where it begins, a physical offset.
+    earlier than the one before them. `last_queued_timestamp` (ms) is that of the last record with a queue entry, and
+    `last_queued_offset` is the physical offset where it begins.
     """
 
     start: int
@@ -125,7 +125,7 @@ class LogicBatch:
         return AnomalyCounts(store_time_backwards=self.store_time_backwards + backwards)
 
     def after(self, offset: int) -> LogicBatch:
-        """The batch without entries and keys of records before `offset`: what a sink that ends there still needs."""
+        """The batch without entries and keys of records before `offset`, for a sink that ends there."""
         return self if offset <= self.start else replace(self, start=offset, entries=self.entries.after(offset))
 
 

@@ -1,6 +1,6 @@
-"""Entries of one queue, and keys, as sinks and checks take them; and whether entries' queue offsets run on.
+"""Entries of one queue, and keys, in the form that sinks and checks take; and whether queue offsets are consecutive.
 
-Where they do not, the broker's rules decide (``ConsumeQueue#putMessagePositionInfo``); their letters are those of
+If they are not, the broker's rules decide (``ConsumeQueue#putMessagePositionInfo``); their letters are those of
 ``consume_queue``.
 """
 
@@ -18,7 +18,7 @@ from reput.source.arrays import Bools, Bytes, Int32s, Int64s
 
 @dataclass(frozen=True)
 class ExtUnits:
-    """What the ConsumeQueueExt unit of each entry holds beside its tags code.
+    """The content of each entry's ConsumeQueueExt unit, without its tags code.
 
     `bit_maps` has None for no bitmap. `is_put` (bool[n]) is False for entries without a unit, those of further queues.
     `store_timestamps` are in milliseconds.
@@ -45,14 +45,14 @@ class QueueEntries:
         return int.from_bytes(self.entries[0, :8].tobytes(), "big", signed=True)
 
     def rows(self, begin: int, end: int | None = None) -> QueueEntries:
-        """The rows `[begin, end)`; None for all from `begin` on."""
+        """The rows `[begin, end)`; with None all rows from `begin`."""
         rows, ext = slice(begin, end), self.ext
         if ext is not None:
             ext = ExtUnits(ext.store_timestamps[rows], ext.bit_maps[rows], ext.is_put[rows])
         return QueueEntries(self.topic, self.queue_id, self.entries[rows], self.queue_offsets[rows], ext)
 
     def behind(self, first: QueueEntries) -> QueueEntries:
-        """These entries behind those of the same queue in `first`."""
+        """The entries of `first`, of the same queue, and then these."""
         ext = self.ext
         if ext is not None and first.ext is not None:
             ext = ExtUnits(
@@ -82,7 +82,7 @@ class KeyEntries:
         return KeyEntries(self.hashes[begin:end], self.offsets[begin:end], self.timestamps[begin:end])
 
     def before(self, others: KeyEntries) -> KeyEntries:
-        """These keys, and behind them `others`."""
+        """These keys and then `others`."""
         mine, theirs = (vars(keys).values() for keys in (self, others))
         return KeyEntries(*(np.concatenate(parts) for parts in zip(mine, theirs, strict=True)))
 
@@ -112,7 +112,7 @@ RUN = np.dtype(
 
 @dataclass(frozen=True)
 class Run:
-    """`count` records of one queue, each with the queue offset after its predecessor's and behind it in the log.
+    """`count` records of one queue with consecutive queue offsets, in log order.
 
     `first_queue_offset` and `first_physical_offset` are the first record's; `first_end` and `last_end` are the physical
     offsets where the first and the last record end.
@@ -128,7 +128,7 @@ class Run:
 def find_runs(entries: Bytes, queue_offsets: Int64s, counts: Int64s) -> np.ndarray[Any, Any]:
     """Whether each block of entries is a run, and the fields of its `Run`: `RUN` [blocks].
 
-    The blocks stand one behind the other in `entries` (uint8[n, 20]) and `queue_offsets`; each has at least one entry.
+    The blocks follow each other in `entries` (uint8[n, 20]) and `queue_offsets`; each has at least one entry.
     """
     view: np.ndarray[Any, Any] = entries.view(ENTRY)[:, 0]
     physical_offsets = view["physical_offset"].astype(np.int64)
@@ -142,7 +142,7 @@ def find_runs(entries: Bytes, queue_offsets: Int64s, counts: Int64s) -> np.ndarr
     runs["first_queue_offset"], runs["first_physical_offset"] = queue_offsets[first], physical_offsets[first]
     runs["first_end"] = physical_offsets[first] + view["msg_size"][first]
     runs["last_end"] = physical_offsets[last] + view["msg_size"][last]
-    # From Long.MAX_VALUE to Long.MIN_VALUE the difference is 1, too.
+    # From Long.MAX_VALUE to Long.MIN_VALUE the difference is also 1.
     in_range = (queue_offsets[first] <= queue_offsets[last]) & (
         queue_offsets[last] <= LOGIC_OFFSET_MAX // CQ_STORE_UNIT_SIZE
     )
@@ -151,19 +151,19 @@ def find_runs(entries: Bytes, queue_offsets: Int64s, counts: Int64s) -> np.ndarr
 
 
 def run_of(entries: Bytes, queue_offsets: Int64s) -> Run | None:
-    """The entries of one queue as a run; None where they do not run on."""
+    """The entries of one queue as a run; None if they are not one."""
     *facts, runs_on = find_runs(entries, queue_offsets, np.array([len(entries)]))[0].tolist()
     return Run(facts[0], len(entries), *facts[1:]) if runs_on else None
 
 
 @dataclass(frozen=True)
 class LifeBegin:
-    """Where a queue starts over: its topic was deleted and made again, so its queue offsets begin at 0 once more.
+    """Where a queue starts over: its topic was deleted and created again, so its queue offsets begin at 0 again.
 
     Attributes
     ----------
     row
-        The row of the later life's first entry; `BEFORE` for the queue's last entry so far, None where no life begins.
+        The row of the later life's first entry; `BEFORE` for the queue's last entry so far, None if no life begins.
     awaited
         The queue offset with which the next record would prove that the last row begins a life; 0 for none.
     """
@@ -178,17 +178,17 @@ BEFORE = -1
 def last_life(queue_offsets: Int64s, steps: Int64s, *, has_entries: bool, awaited: int) -> LifeBegin:
     """Find the last row where the queue starts over.
 
-    A broker gives queue offset 0 to a queue without entries alone. A damaged field may say so, too. So a life begins
-    only where the record that follows in the queue goes on behind 0.
+    A broker gives queue offset 0 only to a queue without entries, but a damaged field may also hold it. So a life
+    begins only if the next record of the queue has the queue offset after 0.
 
     Parameters
     ----------
     queue_offsets, steps
-        int64[n], of rows in log order that are not built already, and how many queue offsets each takes.
+        int64[n], of rows in log order that are not built already, and the number of queue offsets that each takes.
     has_entries
         Whether the queue has entries before these rows.
     awaited
-        The `LifeBegin.awaited` of the rows before.
+        The `LifeBegin.awaited` of the previous rows.
     """
     if not len(queue_offsets):
         return LifeBegin(None, awaited)
@@ -200,14 +200,14 @@ def last_life(queue_offsets: Int64s, steps: Int64s, *, has_entries: bool, awaite
 
 
 class RowByRow:
-    """Which rows of one queue the broker would append, and which anomalies they are.
+    """The rows of one queue that the broker would append, and their anomalies.
 
     Attributes
     ----------
     accepted
         The rows that get an entry.
     end
-        Where the queue ends behind them, in bytes.
+        Where the queue ends after them, in bytes.
     repeated_at
         Where the queue ended when the last repeated record came; -1 without one.
     first_out_of_order

@@ -1,6 +1,6 @@
-"""What tasks compute of a record for queues and index: its entry, and more queues for one message.
+"""The effects of a record that tasks compute for queues and index: its entry, and more queues for one message.
 
-More queues come of the properties INNER_MULTI_DISPATCH and INNER_MULTI_QUEUE_OFFSET:
+More queues come from the properties INNER_MULTI_DISPATCH and INNER_MULTI_QUEUE_OFFSET:
 ``ConsumeQueue#multiDispatchLmqQueue``; later releases leave topics and names out (``source/releases.py``).
 """
 
@@ -18,7 +18,7 @@ from reput.source.record.message_properties import SCHEDULE_TOPIC, parse_long
 from reput.source.releases import Version
 
 _log = logging.getLogger(__name__)
-_WARNINGS_MAX = 20  # by one process
+_WARNINGS_MAX = 20  # per process
 _warnings = itertools.count()
 
 _SEPARATOR = ","
@@ -33,9 +33,8 @@ _DEAD_LETTERS = "%DLQ%"
 class MultiDispatch:
     """The broker's settings: `enable_lmq` is ``enableLmq``; without ``enableMultiDispatch`` there is no object.
 
-    `version` is the release, which decides about topics that stay alone and names that are passed over.
-
-    Queues in RocksDB (`in_rocksdb`) need no ``enableMultiDispatch``, may have any name, and get no messages of %DLQ%
+    `version` is the release, which decides about topics without further queues and names that are passed over. Queues
+    in RocksDB (`in_rocksdb`) need no ``enableMultiDispatch``, may have any name, and get no messages of %DLQ%
     (``RocksDBConsumeQueueStore#dispatchLMQ``, ``MixAll#topicAllowsLMQ``).
     """
 
@@ -49,8 +48,8 @@ class MultiDispatch:
         """The queues that a message goes to beside its own, as (topic, queue id, queue offset), in the broker's order.
 
         `names` and `offsets` are the two properties; `physical_offset` is the record's, for log messages. Lists of
-        different lengths give no queue. A name that cannot be a directory is left out. At an offset that is not a
-        number the rest is left out: the broker would retry the same record for ever.
+        different lengths give no queue. A name that cannot be a directory is left out. From an offset that is not a
+        number on, the rest is left out: the broker would retry the same record for ever.
         """
         if not self.takes(topic) or not names.strip() or not offsets.strip():
             return []
@@ -94,7 +93,7 @@ class MultiDispatch:
 
     @property
     def passes_over_paths(self) -> bool:
-        """Whether a further queue whose name holds a separator of paths is passed over."""
+        """Whether a further queue is passed over if its name holds a path separator."""
         return releases.PASSES_OVER_PATHS.holds(self.version)
 
     def fails_at(self, topic: str, names: str, offsets: str) -> str | None:
@@ -103,10 +102,10 @@ class MultiDispatch:
 
 
 def bad_offset(names: str, offsets: str, *, passes_over_paths: bool = False) -> str | None:
-    """The first offset that Java's ``Long#parseLong`` does not take, of the two properties; None without one.
+    """The first offset in the two properties that Java's ``Long#parseLong`` does not accept; None without one.
 
-    Lists of different lengths, and lists of blanks alone, are not looked at; with `passes_over_paths`, neither are the
-    offsets of names that hold a separator of paths.
+    Lists of different lengths, and lists of only blanks, are not checked. With `passes_over_paths`, offsets of names
+    that hold a path separator are not checked either.
     """
     if not names.strip() or not offsets.strip():
         return None
@@ -137,7 +136,7 @@ def _java_split(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class LogicNeeds:
-    """Which effects of a record are wanted.
+    """The wanted effects of a record.
 
     Attributes
     ----------
@@ -146,9 +145,9 @@ class LogicNeeds:
     multi_dispatch
         How messages go to further queues; None for ``enableMultiDispatch=false``.
     ext
-        What a ConsumeQueueExt unit holds, for each entry.
+        The content of a ConsumeQueueExt unit for each entry.
     filters
-        The subscriptions that the unit's bitmap is made of; None for no bitmaps.
+        The subscriptions for the unit's bitmap; None for no bitmaps.
     batch_topics
         Topics (UTF-8) with a BatchConsumeQueue; their records get no ConsumeQueue entry.
     arrivals

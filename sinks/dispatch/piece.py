@@ -1,8 +1,8 @@
-"""What a task makes of a piece of the log: entries by queue and keys in log order, as arrays; and pieces joined.
+"""The result of a task for a piece of the log, as arrays: entries by queue and keys in log order; and pieces joined.
 
 The walk makes a record's entry and keys as it passes (``piece_kernels``), and keeps nothing else of it. The driver sees
-one block for each queue and piece, not the entries. Few stores need more (``LogicNeeds.is_plain``): that
-is added from the records' columns (``ext_units``, ``further_queues``). A piece ends with its range, or when it has
+one block for each queue and piece, not the entries. Few stores need more (``LogicNeeds.is_plain``): these parts are
+added from the records' columns (``ext_units``, ``further_queues``). A piece ends with its range, or when it has
 collected `PIECE_BYTES`: keys can take ten times the size of their records.
 
 `PieceEntries` are consecutive pieces of a micro-batch or a wave, as the driver and the writing tasks see them.
@@ -46,9 +46,9 @@ from reput.source.record.message_properties import decode_utf8, parse_properties
 from reput.source.rows.column_builders import numbers as integer_array
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What few stores need of a record beside its entry and keys, made of decoded columns: further queues and ext units.
+# Parts that few stores need beside a record's entry and keys, made from decoded columns: further queues and ext units.
 
-# In place of a bitmap's size: the topic has no filter; the entry gets no ConsumeQueueExt unit at all.
+# Values in place of a bitmap's size: the topic has no filter; the entry gets no ConsumeQueueExt unit at all.
 NO_BIT_MAP = -1
 NO_EXT_UNIT = -2
 
@@ -70,9 +70,9 @@ def further_queues(
 def ext_units(
     columns: RecordColumns, rows: Int64s, is_own: Bools, filters: ConsumerFilters | None
 ) -> tuple[Int64s, Int32s, np.ndarray[Any, np.dtype[np.object_]]]:
-    """What the ext units of the entries of `rows` hold: store timestamps (ms), sizes of bitmaps, bitmaps.
+    """The content of the ext units for the entries of `rows`: store timestamps (ms), sizes of bitmaps, bitmaps.
 
-    Entries of further queues, those that are not `is_own` (bool[n]), get no unit.
+    Entries of further queues, for which `is_own` (bool[n]) is false, get no unit.
     """
     sizes = np.where(is_own, NO_BIT_MAP, NO_EXT_UNIT).astype(np.int32)
     bit_maps = np.full(len(rows), b"", object)
@@ -106,11 +106,12 @@ PieceArrays = dict[str, np.ndarray[Any, Any]]
 
 
 class PieceRow(TypedDict):
-    """What the driver gets of a piece: ``RESULT_FIELDS``, and more.
+    """The part of a piece that the driver gets: ``RESULT_FIELDS``, and more.
 
     `store_times` (ms) has the first record's, the number of records stored earlier than the one before, and that of the
-    last record with a queue entry (None without one); it is empty without records. `queued_offset` is where that record
-    begins, a physical offset. `latest_store_time` is at least 0.
+    last record with a queue entry (None without one); it is empty without records. `queued_offset` is the physical
+    offset where that record begins. `latest_store_time` is at least 0.
+
     `arrivals` is empty unless it is wanted. `arrays` are the arrays or the scratch file that holds them.
     """
 
@@ -126,7 +127,7 @@ class PieceRow(TypedDict):
 
 
 _ENTRY_BYTES, _KEY_BYTES = CQ_STORE_UNIT_SIZE + 8 + 4, 4 + 8 + 8
-# The rows that a piece has room for at first.
+# The number of rows that a piece has room for at first.
 _ENTRIES, _KEYS, _QUEUES, _TOPIC_BYTES = 1 << 18, 1 << 19, 1 << 10, 1 << 16
 _TEXT_MAX = 2**15 - 1  # of a topic, of a property
 _NO_ROW = -1
@@ -136,7 +137,7 @@ _NO_BATCHES = (np.empty(0, np.int32), np.empty((0, BATCH_STORE_UNIT_SIZE), np.ui
 
 @dataclass(frozen=True)
 class QueueFilter:
-    """Which queues are made: those of `topic` and `queue_id`, where given, except for topics in `exclude`."""
+    """The queues to make: those of `topic` and `queue_id`, if given, except for topics in `exclude`."""
 
     topic: bytes | None = None
     queue_id: int | None = None
@@ -158,7 +159,7 @@ def make_pieces(
 ) -> Iterator[PieceRow]:
     """The effects of consecutive records of `file`, piece by piece; `delays_ms` as in ``DecodeOptions``.
 
-    Their arrays are left in scratch files below `directory`, or in memory where that is None. The windows have
+    Their arrays are left in scratch files below `directory`, or without a `directory` in memory. The windows have
     columns unless the needs are plain. Memory: four times `PIECE_BYTES`, and one window.
 
     Raises
@@ -194,7 +195,8 @@ class Piece:
         self._entries = np.empty((_ENTRIES, CQ_STORE_UNIT_SIZE), np.uint8)
         self._hashes, self._offsets = np.empty(_KEYS, np.int32), np.empty(_KEYS, np.int64)
         self._timestamps = np.empty(_KEYS, np.int64)
-        # Window by window: what `ext_units` gave; of each entry of a batch queue, its queue's number and its bytes.
+        # Window by window: the result of `ext_units`; for each entry of a batch queue, its queue's number and its
+        # bytes.
         self._ext: list[tuple[Int64s, Int32s, Any]] = []
         self._batches: list[tuple[Int32s, Bytes]] = []
         self._added_bytes = 0
@@ -202,14 +204,14 @@ class Piece:
 
     @property
     def size_bytes(self) -> int:
-        """The size of what was collected, in bytes."""
+        """The size of the collected effects, in bytes."""
         return _ENTRY_BYTES * self._count(kernels.ENTRIES) + _KEY_BYTES * self._count(kernels.KEYS) + self._added_bytes
 
     def _count(self, which: int) -> int:
         return int(self._state[which])
 
     def add(self, window: Window, file: MappedFile) -> None:
-        """Collect the effects of the records of a window, which begins where the one before ended."""
+        """Collect the effects of the records of a window, which begins where the previous one ended."""
         row, known_row, known_code = 0, _NO_ROW, 0
         first = self._count(kernels.ENTRIES)
         while True:
@@ -262,7 +264,7 @@ class Piece:
     # --- what few stores need ---------------------------------------------------------------------------------
 
     def _add_more(self, columns: RecordColumns, first: int) -> None:
-        """Add what the compiled pass leaves out of the records of a window, whose entries begin at `first`."""
+        """Add the parts of a window's records that the compiled pass leaves out; their entries begin at `first`."""
         needs = self._needs
         queued = queued_records(columns.sys_flag) & needs.consume_queue
         if needs.batch_topics:
@@ -298,8 +300,8 @@ class Piece:
     def _add_further(self, columns: RecordColumns, queued: Bools, first: int) -> tuple[Int64s, Bools]:
         """Add the entries of further queues to those of the `queued` records, from `first` on, and note arrivals.
 
-        All are in log order, each behind the own entry of its record. Returns each entry's row, and whether it is a
-        record's own entry.
+        All are in log order, each after its record's own entry. Returns each entry's row, and whether it is a record's
+        own entry.
         """
         needs, rules = self._needs, self._needs.multi_dispatch or MultiDispatch()
         added = []
@@ -336,7 +338,7 @@ class Piece:
         return number
 
     def _arrive(self, number: int, columns: RecordColumns, row: int, queue_offset: int) -> None:
-        """Note that a further queue got a record; there it is queued whatever kind it is."""
+        """Note that a further queue got a record; there it is queued whatever its kind is."""
         queue, physical_offset = self._queues[number], columns.data_offset + columns.parts[row, rk.AT]
         if queue[kernels.ARRIVED_QUEUED] < 1 or queue[kernels.ARRIVED_AT] <= physical_offset:
             last = physical_offset, queue_offset, columns.tags_code[row], columns.store_timestamp[row], 1
@@ -345,7 +347,7 @@ class Piece:
     # --- the result -------------------------------------------------------------------------------------------
 
     def finish(self, wanted: QueueFilter, directory: Path | None) -> PieceRow:
-        """What was collected for the `wanted` queues; for `directory` see `make_pieces`."""
+        """The collected effects for the `wanted` queues; for `directory` see `make_pieces`."""
         state, arrays = self._state.tolist(), self.arrays(wanted)
         messages = state[kernels.MESSAGES]
         queued = state[kernels.LAST_QUEUED_TIME] if self._has_queued else None
@@ -366,11 +368,11 @@ class Piece:
     def arrays(self, wanted: QueueFilter) -> PieceArrays:
         """The entries of the wanted queues, grouped by queue, with their runs, and all keys.
 
-        Of ConsumeQueues: `topics` (uint8, one behind the other), `topic_sizes`, `queue_ids` and `counts` [queues],
-        `runs` (RUN[queues]), `entries` (uint8[n, 20]), `queue_offsets` (int64[n]; empty where every queue runs on: the
-        runs give them). Of their ext units, if there are any: `store_timestamps` and `bit_map_sizes` [n],
-        `bit_maps` (uint8, one behind the other). Of BatchConsumeQueues: the first four, named ``batch_...``, and
-        `batch_entries` (uint8[m, 46]). In log order: `key_hashes`, `key_offsets`, `key_timestamps` [keys].
+        Of ConsumeQueues: `topics` (uint8, one after the other), `topic_sizes`, `queue_ids` and `counts` [queues],
+        `runs` (RUN[queues]), `entries` (uint8[n, 20]), `queue_offsets` (int64[n]; empty if every queue is one run: the
+        runs give them). Of their ext units, if there are any: `store_timestamps` and `bit_map_sizes` [n], `bit_maps`
+        (uint8, one after the other). Of BatchConsumeQueues: the first four, named ``batch_...``, and `batch_entries`
+        (uint8[m, 46]). In log order: `key_hashes`, `key_offsets`, `key_timestamps` [keys].
         """
         names, numbers = self._names(), self._numbers[: self._count(kernels.ENTRIES)]
         is_wanted = np.array([wanted.takes(*name) for name in names], bool)
@@ -395,7 +397,7 @@ class Piece:
         }
 
     def _ext_arrays(self, numbers: Int32s, is_wanted: Bools) -> PieceArrays:
-        """What the ext units hold, in the order of the entries."""
+        """The content of the ext units, in the order of the entries."""
         order = np.argsort(numbers, kind="stable") if self._ext else np.empty(0, np.int64)
         order = order[is_wanted[numbers[order]]]
         times, sizes, bit_maps = (np.concatenate(parts)[order] for parts in zip(_NO_EXT, *self._ext, strict=True))
@@ -454,15 +456,15 @@ class PieceEntries:
     Attributes
     ----------
     paths
-        The pieces' files; empty where the pieces are in memory, or where the files hold more than these entries.
+        The pieces' files; empty if the pieces are in memory, or if the files hold more than these entries.
     queues
         Topic and queue id of each ConsumeQueue that has entries, in order of first appearance.
     counts
-        int64[queues], how many each has.
+        int64[queues], the number of entries of each.
     """
 
     def __init__(self, pieces: Sequence[PieceArrays], paths: Sequence[Path] = ()) -> None:
-        """`pieces` are those of ``Piece.arrays``."""
+        """Take the arrays of ``Piece.arrays`` for each piece."""
         self.paths = tuple(paths)
         self._pieces = list(pieces)
         self._blocks, self._batches = _BlocksByQueue(self._pieces, ""), _BlocksByQueue(self._pieces, _BATCH)
@@ -478,7 +480,7 @@ class PieceEntries:
         return cls([read_arrays(each) if isinstance(each, Path) else each for each in known], paths)
 
     def after(self, offset: int) -> PieceEntries:
-        """The entries and keys of records from `offset` on: what a sink that ends there still needs."""
+        """The entries and keys of records from `offset` on, for a sink that ends there."""
         return PieceEntries(
             [
                 _select(
@@ -494,7 +496,7 @@ class PieceEntries:
     def without(
         self, counts: Mapping[tuple[bytes, int], int], offset: int, batch_queues: Collection[tuple[bytes, int]]
     ) -> PieceEntries:
-        """The same without some entries; all keys stay.
+        """These entries and keys without some entries; all keys stay.
 
         Each queue loses the first `counts` of its entries of records from `offset` on, and `batch_queues` lose all.
         """
@@ -526,7 +528,7 @@ class PieceEntries:
         return offsets
 
     def runs(self) -> Iterator[Run | None]:
-        """Each queue's entries as one run; None for a queue whose entries do not run on."""
+        """Each queue's entries as one run; None for a queue whose entries are not a run."""
         if self._runs is None or not self.queues:
             return
         first, last = self._blocks.first[:-1], self._blocks.first[1:] - 1
@@ -545,7 +547,7 @@ class PieceEntries:
         return [self._pieces[piece]["entries"][block] for piece, block in self._blocks.of_queue(queue)]
 
     def queue_entries(self, queue: int) -> QueueEntries:
-        """The entries of a queue with their queue offsets, and with ext units where these are wanted."""
+        """The entries of a queue with their queue offsets, and with ext units if these are wanted."""
         entries, queue_offsets = np.concatenate(self.entries(queue)), self._queue_offsets(queue)
         return QueueEntries(*self.queues[queue], entries, queue_offsets, self._ext_units(queue))
 
@@ -566,16 +568,16 @@ class PieceEntries:
         return self.keys_between(0, self.key_count)
 
     def keys_between(self, begin: int, end: int) -> Iterator[KeyEntries]:
-        """The keys `[begin, end)` in log order, numbered from 0 on, from each piece that has some of them."""
+        """The keys `[begin, end)` in log order, numbered from 0, from each piece that has some of them."""
         for piece, some in self._key_slices(begin, end):
             yield KeyEntries(*(self._pieces[piece][name] for name in _KEY_ARRAYS)).between(some.start, some.stop)
 
     def key(self, number: int) -> tuple[int, int]:
-        """The physical offset and the store timestamp (ms) of a key, numbered from 0 on."""
+        """The physical offset and the store timestamp (ms) of a key, numbered from 0."""
         return next(self.keys_between(number, number + 1)).first
 
     def paths_of_keys(self, begin: int, end: int) -> tuple[list[Path], int]:
-        """The files of the pieces that have some of the keys `[begin, end)`; and how many keys are before these."""
+        """The files of the pieces that have some of the keys `[begin, end)`, and the number of keys before them."""
         pieces = [piece for piece, _ in self._key_slices(begin, end)]
         return [self.paths[piece] for piece in pieces], int(self._key_begins[pieces[0]])
 
@@ -589,7 +591,7 @@ class PieceEntries:
 
     @cached_property
     def _key_begins(self) -> Int64s:
-        """The number of each piece's first key, and behind them that of all keys, int64[pieces + 1]."""
+        """The number of each piece's first key, and then that of all keys, int64[pieces + 1]."""
         return np.cumsum([0, *(len(piece["key_hashes"]) for piece in self._pieces)])
 
     def keys(self) -> KeyEntries:
@@ -598,7 +600,7 @@ class PieceEntries:
 
     @property
     def key_count(self) -> int:
-        """How many keys there are."""
+        """The number of keys."""
         return int(self._key_begins[-1])
 
     def _queue_offsets(self, queue: int) -> Int64s:
@@ -634,7 +636,7 @@ class _BlocksByQueue:
     """
 
     def __init__(self, pieces: Sequence[PieceArrays], prefix: str) -> None:
-        """`prefix` begins the names of the arrays."""
+        """Take the pieces and the prefix of the arrays' names."""
         sizes = [len(piece[f"{prefix}counts"]) for piece in pieces]
         topics = _topics(pieces, prefix)
         queue_ids = _joined(pieces, f"{prefix}queue_ids", np.int32)
@@ -658,7 +660,7 @@ class _BlocksByQueue:
 
 
 def _number_queues(topics: pa.Array, queue_ids: Any) -> tuple[Int64s, Int64s]:
-    """Number the queues by first appearance; returns each number's first block, and each block's number."""
+    """Number the queues by first appearance; return each number's first block, and each block's number."""
     codes = np.from_dlpack(topics.dictionary_encode().indices).astype(np.int64)
     _, firsts, numbers = np.unique(codes << 32 | queue_ids.astype(np.uint32), return_index=True, return_inverse=True)
     order = np.argsort(firsts)
@@ -691,7 +693,7 @@ def _topics(pieces: Sequence[PieceArrays], prefix: str) -> pa.Array:
 def _select(piece: PieceArrays, keep: Bools, keep_batch: Bools, keep_key: Bools) -> PieceArrays:
     """The arrays of a piece with some of its entries, entries of batch queues and keys."""
     counts, queue_offsets = piece["counts"], piece["queue_offsets"]
-    if not len(queue_offsets):  # every queue runs on
+    if not len(queue_offsets):  # every queue is one run
         queue_offsets = np.repeat(piece["runs"]["first_queue_offset"] - _begins(counts), counts) + np.arange(len(keep))
     blocks = _select_blocks(piece, keep, "")
     entries, queue_offsets = np.ascontiguousarray(piece["entries"][keep]), queue_offsets[keep]

@@ -18,8 +18,8 @@ _BORN_V6, _V6_EXTRA = BORNHOST_V6_FLAG, fmt.HOST_V6_EXTRA
 _QUEUE_ID_AT, _QUEUE_OFFSET_AT, _SYS_FLAG_AT = fmt.QUEUE_ID_AT, fmt.QUEUE_OFFSET_AT, fmt.SYS_FLAG_AT
 _STORE_TIMESTAMP_AT, _BODY_CRC_AT = fmt.STORE_TIMESTAMP_AT, fmt.BODY_CRC_AT
 
-# What `add_records` counts and keeps, int64[STATE]: messages, entries, keys, queues and bytes of their topics; the
-# first record's store timestamp, and how many records were stored earlier than the one before; the last record's
+# The counts and values of `add_records`, int64[STATE]: messages, entries, keys, queues and bytes of their topics; the
+# first record's store timestamp, and the number of records stored earlier than the one before; the last record's
 # fingerprint; the store timestamp and the physical offset of the last record with an entry; the latest store timestamp,
 # at least 0.
 MESSAGES, ENTRIES, KEYS, QUEUES, TOPIC_BYTES, FIRST_TIME, BACKWARDS = range(7)
@@ -27,8 +27,8 @@ LAST_OFFSET, LAST_SIZE, LAST_TIME, LAST_CRC, LAST_QUEUED_TIME, LAST_QUEUED_OFFSE
 STATE = 14
 
 # A queue's row, int64[QUEUE]: where its topic is in the bytes of all topics, its id, its number of entries, its hash.
-# With arrivals also: the number of its records, their bytes, and of the last of them (``Arrival``) the physical offset,
-# queue offset, tags code, store timestamp and whether it is queued (-1 before the first).
+# With arrivals also: the number of its records, their bytes, and the last one's (``Arrival``) physical offset, queue
+# offset, tags code, store timestamp and whether it is queued (-1 before the first).
 TOPIC_AT, TOPIC_SIZE, QUEUE_ID, COUNT, HASH, ARRIVED, ARRIVED_BYTES = range(7)
 ARRIVED_AT, ARRIVED_OFFSET, ARRIVED_CODE, ARRIVED_TIME, ARRIVED_QUEUED = range(7, 12)
 QUEUE = 12
@@ -75,12 +75,12 @@ def add_records(
     known_row, known_code
         A record whose numbers the reference decoder found to be good, and its tags code; -1 for none.
     is_located, spans, tags_codes
-        Whether ``RecordColumns.spans`` and ``tags_code`` of good records are given; else both are scratch,
-        int32[1, LOCATED, 2] and int64[1].
+        Whether ``RecordColumns.spans`` and ``tags_code`` of good records are given; if not, both are scratch, int32[1,
+        LOCATED, 2] and int64[1].
     table, queues, topics
         int32[a power of two, at least twice the queues], the number of the queue or -1; int64[queues, QUEUE]; uint8.
     numbers, entries, queue_offsets
-        int32[n], uint8[n, 20], int64[n]: of each entry, its queue's number, its bytes, its queue offset.
+        int32[n], uint8[n, 20], int64[n]: each entry's queue number, bytes, and queue offset.
 
     Returns
     -------

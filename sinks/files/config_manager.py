@@ -17,7 +17,7 @@ from reput.source.errors import StoreError
 from reput.source.system import pip_install
 
 # ----------------------------------------------------------------------------------------------------------------------
-# A file below the broker's ``config/`` as a starting broker reads it: the file, or the ``.bak`` beside it.
+# A file below the broker's ``config/`` as a starting broker reads it: the file, or its ``.bak``.
 #
 # ``ConfigManager#load`` and ``#loadBak`` of 4.9.3 and 5.5.0. To save a file, a broker moves it to its ``.bak`` and then
 # writes it again, so a reader beside a broker may find the file missing or half written.
@@ -26,9 +26,9 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# fastjson leaves the numbers that are keys without quotes: a text, which is left as it is, or such a number.
+# fastjson writes keys that are numbers without quotes. This matches a text, which stays, or such a number.
 _BARE_KEY: Final = re.compile(r'("(?:[^"\\]|\\.)*")|(-?\d+)(?=\s*:)')
-# Writing a file takes a broker less time than this.
+# A broker needs less time than this to write a file.
 _WRITTEN_AFTER_S: Final = 0.05
 _NOTHING: Final = object()
 
@@ -39,23 +39,23 @@ def backup_of(path: Path) -> Path:
 
 
 def load_config_file(path: Path, decode: Callable[[Any], T], what: str, *, advice: str) -> T | None:
-    """Return what `decode` makes of the JSON value in the file at `path`.
+    """Return the result of `decode` for the JSON value in the file at `path`.
 
-    A missing, empty or damaged file gives way to its ``.bak``; a warning names a damaged file. Return None if neither
-    has any text, or if the value is ``null``: a broker starts with its defaults then.
+    If the file is missing, empty or damaged, its ``.bak`` is read instead; a warning names a damaged file. Return None
+    if neither has any text, or if the value is ``null``: a broker then starts with its defaults.
 
     Parameters
     ----------
     decode
-        Raises ValueError, TypeError, LookupError or AttributeError for a value that a broker cannot take.
+        Raises ValueError, TypeError, LookupError or AttributeError for a value that a broker cannot use.
     what
-        What the file holds, for the error's text.
+        The content of the file, for the error's text.
 
     Raises
     ------
     StoreError
         The file is damaged, and its ``.bak`` is missing or damaged too, or one of them cannot be read. With a missing
-        ``.bak``, a broker would delete the damaged file and start without what it held.
+        ``.bak``, a broker would delete the damaged file and start without its content.
     """
     damaged: StoreError | None = None
     for file, read in ((path, _settled), (backup_of(path), _value)):
@@ -76,7 +76,7 @@ def load_config_file(path: Path, decode: Callable[[Any], T], what: str, *, advic
 
 
 def _settled(path: Path) -> Any:
-    """As `_value`; read once more where it is not whole beside a ``.bak``: a broker may be about to save it."""
+    """Like `_value`; reads again if the file is incomplete and has a ``.bak``: a broker may be saving it."""
     if backup_of(path).exists():
         with suppress(OSError, ValueError, RecursionError):
             if (value := _value(path)) is not _NOTHING:
@@ -97,7 +97,7 @@ def _value(file: Path) -> Any:
 def json_of(data: bytes) -> Any:
     """The JSON value of a file's bytes, decoded as Java does; keys that are numbers may have no quotes.
 
-    Raises ValueError, or RecursionError, for other bytes.
+    Raises ValueError or RecursionError for other bytes.
     """
     text = data.decode("utf-8", "replace").removeprefix("\ufeff").rstrip("\0")
     try:
@@ -107,12 +107,12 @@ def json_of(data: bytes) -> Any:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Reads a RocksDB database of the broker's, and writes nothing into it; the broker may run on it.
+# Reading a RocksDB database of the broker's, without writing into it; the broker may run on it.
 
 _CURRENT: Final = "CURRENT"
-# What RocksDB writes for itself, and what a reader does not need.
+# Files that RocksDB writes for itself and a reader does not need.
 _NOT_NEEDED: Final = ("LOG", "LOCK")
-# A broker removes files that it has replaced; one that vanished is looked for again in the next list.
+# A broker removes files that it has replaced; if one vanishes, the files are listed again.
 _TRIES: Final = 5
 _PAUSE_S: Final = 0.1
 _NO_FAMILY: Final = "Column family not found:"
@@ -124,9 +124,9 @@ def is_rocksdb(directory: Path) -> bool:
 
 
 def read_rocksdb(directory: Path, prefix: bytes) -> dict[bytes, bytes]:
-    """Return the values of all keys that begin with `prefix`, in the default column family; errors as `open_rocksdb`.
+    """Return the values of all keys that begin with `prefix`, in the default column family.
 
-    What a running broker has not written to the system yet is not seen.
+    Values that a running broker has not yet written to the system are not seen. Raises the errors of `open_rocksdb`.
     """
     with open_rocksdb(directory) as database:
         found = {}
@@ -138,10 +138,11 @@ def read_rocksdb(directory: Path, prefix: bytes) -> dict[bytes, bytes]:
 
 
 def copy_rocksdb(directory: Path) -> dict[str, bytes]:
-    """Return the files of a database by name, all as of one moment and opened once; errors as `open_rocksdb`.
+    """Return the files of a database by name, all as of one moment, after opening a copy of them once.
 
     A broker on it may flush or compact: it adds to the manifest then, and may remove files that the manifest named. So
-    the manifest must be the same after all files were read, and a write-ahead log may be longer, which is no harm.
+    the manifest must be the same after all files were read. A write-ahead log may be longer, which does no harm. Raises
+    the errors of `open_rocksdb`.
     """
     for left in range(_TRIES - 1, -1, -1):
         try:
@@ -164,7 +165,7 @@ def copy_rocksdb(directory: Path) -> dict[str, bytes]:
 
 
 def _files_of(directory: Path) -> dict[str, bytes] | None:
-    """The files of a database; None if it has changed meanwhile. Raises OSError."""
+    """The files of a database; None if it changed meanwhile. Raises OSError."""
     manifest = directory / (directory / _CURRENT).read_text().strip()
     before = manifest.read_bytes()
     files = {
@@ -180,7 +181,7 @@ def _files_of(directory: Path) -> dict[str, bytes] | None:
 def open_rocksdb(directory: Path, *families: str) -> Iterator[Any]:
     """Open a database read-only, with its default column family and `families`, for keys and values of bytes.
 
-    It is opened in a scratch directory of links to its files, since the library writes a file of its own beside them;
+    It is opened in a scratch directory of links to its files, because the library writes a file of its own beside them;
     opening holds a running broker's files, also those that it replaces later.
 
     Raises
@@ -249,18 +250,18 @@ LONG_MAX: Final = 2**63 - 1
 
 
 def consumer_of(name: str) -> tuple[str, str] | None:
-    """Group and topic of ``TOPIC@GROUP``; None for another name, which is no group's (``ConsumerOffsetManager``)."""
+    """Group and topic of ``TOPIC@GROUP``; None for names that belong to no group (``ConsumerOffsetManager``)."""
     topic, _, group = name.partition("@")
     return (text_of(group), text_of(topic)) if topic and group and "@" not in group else None
 
 
 def text_of(text: str) -> str:
-    """The text as Arrow takes it: half a surrogate pair, which JSON can have, is written out."""
+    """The text in a form that Arrow accepts: half a surrogate pair, which JSON may contain, is written out."""
     return text.encode(errors="backslashreplace").decode()
 
 
 def number_of(value: object) -> int:
-    """The number of a queue, or an offset, as a broker writes it; raises ValueError for anything else."""
+    """The number of a queue, or an offset, as a broker writes it; raises ValueError for any other value."""
     number = int(value) if isinstance(value, str | int) else None
     if number is None or abs(number) > LONG_MAX:
         raise ValueError(f"{str(value)[:40]!r} is not the number of a queue or an offset")

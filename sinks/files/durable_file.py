@@ -1,7 +1,7 @@
 """The only module that writes, syncs, renames or removes a file of an output.
 
 Everything goes through a `DurableFiles` below one root, so that tests can count, fail or tear each call, and so that
-nothing is ever written outside the output. Nothing is written by ``mmap``: a full disk would be a SIGBUS, no error.
+nothing is ever written outside the output. Nothing is written by ``mmap``: a full disk would be a SIGBUS, not an error.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from typing import BinaryIO
 from reput.sinks.files.file_system import FileSystems, refused, sync_directory
 from reput.source.errors import OutputError
 
-# How many files are kept open. Files written since the last `sync` stay open beyond that, so that a failed write-back
-# is reported to the descriptor that wrote, unless it will be reported by their file system.
+# The number of files kept open. Files written since the last `sync` stay open beyond that, so that a failed write-back
+# is reported to the descriptor that wrote, unless their file system will report it.
 _OPEN_FILES_MAX = 512
-# From so many directories with new names on, and files where those count, their file systems are synced as a whole.
+# From this number of directories with new names, and of files if those count, file systems are synced as a whole.
 _SYNCED_WHOLE_FROM = 512
-# Syncs of many small files wait for the disk, not for a processor; syncs side by side share the disk's flushes.
+# Syncs of many small files wait for the disk, not for a processor; concurrent ones share the disk's flushes.
 _SYNC_THREADS = 8
 _COMPONENT = re.compile(r"[^/\0]+")
 
@@ -43,26 +43,27 @@ class DurableFiles:
     def __init__(self, root: Path, *, whole: bool = False) -> None:
         """With `whole`, many files are made durable by a sync of their file system, not only many new ones.
 
-        It waits for what others wrote there, too: beside a live broker that may take longer than to sync each file.
+        Such a sync also waits for data of other programs there. Beside a live broker that may take longer than syncing
+        each file.
         """
         self.root = root
-        # Paths are texts in here: a Path costs as much as the call that it is for, where there are many files.
+        # Paths are texts in this class: with many files, a Path costs as much as the call that it is for.
         self._root = str(root)
         self._syncs_whole = whole
         self._descriptors: dict[str, int] = {}
         self._dirty: set[str] = set()
         self._checked_directories: set[str] = set()
         self._changed_directories: set[str] = set()
-        # Those that were synced once: names in them that these files have not changed since are durable.
+        # Directories that have been synced. Names in them are durable unless these files have changed them since.
         self._synced_directories: set[str] = set()
         self._file_systems = FileSystems()
-        # Whether files were closed that wait for a sync of their file system.
+        # Whether files were closed that still need a sync of their file system.
         self._has_closed = False
         self._failure: OutputError | None = None
-        # The root's device and inode, once something was written below it.
+        # The root's device and inode, once something has been written below it.
         self._identity: tuple[int, int] | None = None
         self._beside: list[DurableFiles] = []
-        #: How long these files, without those beside them, were waited for to become durable, in seconds.
+        #: The seconds spent waiting for these files, without those beside them, to become durable.
         self.sync_seconds = 0.0
 
     def beside(self) -> DurableFiles:
@@ -124,11 +125,11 @@ class DurableFiles:
         self.sync_seconds += time.monotonic() - began
 
     def replace(self, *parts: str, data: bytes | memoryview) -> None:
-        """Put a small file in place, whole or not at all, durably."""
+        """Put a small file in place, completely or not at all, durably."""
         self._put(parts, data, durable=True)
 
     def put_unsynced(self, *parts: str, data: bytes | memoryview) -> None:
-        """Put a new file in place, whole; `make_durable`, here or in another process, must follow before it counts."""
+        """Put a complete new file in place; it counts only after `make_durable`, here or in another process."""
         self._put(parts, data, durable=False)
 
     def _put(self, parts: tuple[str, ...], data: bytes | memoryview, *, durable: bool) -> None:
@@ -160,7 +161,7 @@ class DurableFiles:
             self.sync_seconds += time.monotonic() - began
 
     def make_durable(self, files: Iterable[tuple[str, ...]]) -> None:
-        """Make files and their names durable that any process put in place with `put_unsynced`.
+        """Make files durable, with their names, that any process put in place with `put_unsynced`.
 
         A write-back that failed while no process had the file open is reported to the first that opens it afterwards.
         """
@@ -171,7 +172,7 @@ class DurableFiles:
                     self._descriptor(path)
                 except OSError as error:
                     raise refused("open", Path(path), error) from error
-                self._changed_directories.add(os.path.dirname(path))  # another process has changed it
+                self._changed_directories.add(os.path.dirname(path))  # another process changed it
             self.sync()
         finally:
             self.close()
@@ -203,9 +204,9 @@ class DurableFiles:
             raise refused("remove", Path(path), error) from error
 
     def sync_names(self, *parts: str) -> None:
-        """Make durable which files a directory has, where that has changed.
+        """Make the names in a directory durable if they have changed.
 
-        No content depends on it: after a failure it may be called again, and `sync` tries it again, too.
+        No content depends on it: after a failure it may be called again, and `sync` also tries it again.
         """
         directory = self._path(parts)
         if directory not in self._changed_directories:
@@ -218,9 +219,9 @@ class DurableFiles:
         self._synced_directories.add(directory)
 
     def remove_tree(self, *parts: str) -> None:
-        """Remove a directory and all below it, durably; it is renamed first, so that half of it is never found.
+        """Remove a directory and everything below it, durably; it is renamed first, so that half of it is never found.
 
-        The next call removes what a process that died left under the other name.
+        If a process dies meanwhile, the next call removes the rest under the other name.
         """
         path = Path(self._path(parts))
         leftover = path.with_name(f".{path.name}.removed")
@@ -281,20 +282,21 @@ class DurableFiles:
             os.makedirs(directory)
         if is_root:
             self._file_systems.see(directory, os.stat(directory).st_dev)
-        elif not is_new:  # one that was just made is on the file system of the one above, which was seen
+        elif not is_new:  # a new directory is on the file system of its parent, which was seen
             status = os.lstat(directory)
             if stat.S_ISLNK(status.st_mode):
                 raise OSError(errno.ELOOP, "a symbolic link inside the output is not followed", directory)
             self._file_systems.see(directory, status.st_dev)
         if is_new or not is_root:
-            # Below the root also where it was there: who made it may have died before its name was durable.
+            # Also for an existing one below the root: its maker may have died before its name was durable.
             self._changed_directories.add(os.path.dirname(directory))
         self._checked_directories.add(directory)
 
     def _check_root(self) -> None:
-        """Raise FileNotFoundError where the root is another directory than before: a mount point without its disk.
+        """Raise FileNotFoundError if the root is another directory than before: a mount point without its disk.
 
-        Below it nothing is where it was. Only what is made in the root itself would be made in the wrong place.
+        Nothing below the old root is found in such a directory. Only new files in the root itself would be made in the
+        wrong place.
         """
         status = os.stat(self._root)
         identity = status.st_dev, status.st_ino
@@ -308,13 +310,13 @@ class DurableFiles:
             self._make(parent)
             self._keep(path, os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC))
             if parent not in self._synced_directories:
-                self._changed_directories.add(parent)  # its name, too, may not be durable yet
+                self._changed_directories.add(parent)  # its name may not be durable yet either
         return self._descriptors[path]
 
     def _keep(self, key: str, descriptor: int) -> None:
         self._file_systems.watch()
         self._descriptors[key] = descriptor
-        self._dirty.add(key)  # it was opened to be written, and must not be closed as idle below
+        self._dirty.add(key)  # it will be written, so it must not be closed as idle below
         if len(self._descriptors) > _OPEN_FILES_MAX:
             self._close_idle()
         if len(self._descriptors) > _OPEN_FILES_MAX:
@@ -331,7 +333,7 @@ class DurableFiles:
     def _close_idle(self) -> None:
         if len(self._descriptors) > _OPEN_FILES_MAX:
             idle = [key for key in self._descriptors if key not in self._dirty]
-            # Some more, so that not each file that is opened has all others looked at.
+            # More than one, so that not every opened file causes a search through all others.
             for key in idle[: len(self._descriptors) - _OPEN_FILES_MAX * 3 // 4]:
                 os.close(self._descriptors.pop(key))
 
@@ -342,7 +344,7 @@ class DurableFiles:
             os.close(descriptor)
 
     def _forget_below(self, directory: str) -> None:
-        """Forget what is known of a directory that is about to go, and of all below it."""
+        """Forget everything about a directory that will be removed, and about all paths below it."""
         for known in [path for path in self._descriptors if _is_at(path, directory)]:
             self._forget(known)
         for names in (self._checked_directories, self._changed_directories, self._synced_directories):
@@ -350,23 +352,23 @@ class DurableFiles:
 
     @property
     def _are_many(self) -> bool:
-        """Whether so many wait for a sync that it is one of their whole file systems."""
+        """Whether so many paths need a sync that their whole file systems are synced."""
         waiting = len(self._changed_directories) + (len(self._dirty) if self._syncs_whole else 0)
         return waiting >= _SYNCED_WHOLE_FROM and self._file_systems.are_synced_whole
 
     def _sync_whole(self) -> None:
-        """Sync whole file systems instead of many files and directories, which are then synced."""
+        """Sync whole file systems instead of many files and directories."""
         if not (self._has_closed or self._are_many):
             return
         self._sync_each(lambda _: self._file_systems.sync(), [self._root], alone=1)
         self._has_closed = False
         if self._file_systems.are_synced_whole:
             self._dirty.clear()
-            # The others may be on another file system: a file was removed there, and none was written.
+            # Other directories may be on another file system where a file was removed and none was written.
             synced = self._changed_directories & self._checked_directories
             self._changed_directories -= synced
             self._synced_directories |= synced
-        else:  # what was closed before a directory on another file system was seen is synced
+        else:  # files that were closed before a directory on another file system was seen are now synced
             self._dirty &= self._descriptors.keys()
 
     def _sync_files(self, paths: Sequence[str]) -> None:
@@ -380,7 +382,7 @@ class DurableFiles:
         self._synced_directories.update(changed)
 
     def _sync_each(self, sync: Callable[[str], None], paths: Sequence[str], *, alone: int) -> None:
-        """Sync files or directories, up to `alone` of them in this thread, more side by side; what fails is kept."""
+        """Sync files or directories: up to `alone` of them in this thread, more concurrently; keep those that fail."""
 
         def one(path: str) -> None:
             try:
@@ -404,7 +406,7 @@ def _is_at(path: str, directory: str) -> bool:
 def _remove_below(directory: Path) -> None:
     if not directory.is_dir():
         return
-    for path in sorted(directory.rglob("*"), reverse=True):  # what is below a directory comes before it
+    for path in sorted(directory.rglob("*"), reverse=True):  # paths below a directory come before it
         if path.is_dir() and not path.is_symlink():
             os.rmdir(path)
         else:
@@ -413,12 +415,12 @@ def _remove_below(directory: Path) -> None:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Files that are written once, whole: those that a user names, and a task's messages to the driver.
+# Files that are written once, completely: those that a user names, and a task's messages to the driver.
 
 
 @contextmanager
 def written_beside(path: Path) -> Iterator[BinaryIO]:
-    """Write a file beside `path`, then put it durably in its place; what an error leaves is removed; raises OSError."""
+    """Write a file beside `path`, then put it durably in its place; an error leaves no file; raises OSError."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     try:

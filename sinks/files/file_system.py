@@ -1,6 +1,6 @@
-"""What a file system does for an output: directories and whole file systems made durable, holes of files, its clock.
+"""File systems of an output: directories and whole file systems made durable, holes of files, the clock of ages.
 
-Ten thousand files that are synced one by one take three times as long: the disk is waited for at each of them.
+Syncing ten thousand files one by one takes three times as long, because each sync waits for the disk.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from reput.source.errors import OutputError, output_error_of
 from reput.source.printable import lines_of
 from reput.source.system import limit_reached
 
-#: Of these `syncfs` leaves nothing behind; some of the others only begin to write.
+#: File systems that `syncfs` makes completely durable; some others only begin to write.
 _WHOLE: Final = frozenset({"ext4", "xfs"})
-# Since this kernel `syncfs` reports what could not be written since the descriptor was opened.
+# Since this kernel `syncfs` reports writes that failed since the descriptor was opened.
 _REPORTS_SINCE = (5, 8)
 _MOUNTS = Path("/proc/self/mountinfo")
 _library = ctypes.CDLL(None, use_errno=True)
 
 
 class FileSystems:
-    """The file systems of the directories that were seen; raises OSError from every method."""
+    """The file systems of the directories given to `see`; every method raises OSError."""
 
     def __init__(self) -> None:
-        # By device, the first directory on it that was seen, and its descriptor: None where `syncfs` is of no use.
+        # By device, the first directory on it that was seen, and its descriptor, or None if `syncfs` is not enough.
         self._directories: dict[int, str] = {}
         self._descriptors: dict[int, int | None] = {}
 
     def see(self, directory: str, device: int) -> None:
-        """Something will be written in this directory, on that device."""
+        """Note that something will be written in this directory, on that device."""
         self._directories.setdefault(device, directory)
 
     def watch(self) -> None:
-        """From now on, notice what cannot be written; before anything is written in a directory that was seen."""
+        """Begin to notice failed writes; call it before writing in a directory that was seen."""
         for device, directory in self._directories.items():
             if device not in self._descriptors:
                 flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -49,17 +49,17 @@ class FileSystems:
 
     @property
     def are_synced_whole(self) -> bool:
-        """Whether `sync` makes all durable that was written since `watch`, or says what failed."""
+        """Whether `sync` makes everything durable that was written since `watch`, or reports failed writes."""
         return bool(self._descriptors) and None not in self._descriptors.values()
 
     def sync(self) -> None:
-        """Make all that was written durable, by any writer; an error may be another writer's."""
+        """Make all written data durable, of any writer; an error may be another writer's."""
         for descriptor in self._descriptors.values():
             if descriptor is not None:
                 _sync(descriptor)
 
     def close(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         for descriptor in self._descriptors.values():
             if descriptor is not None:
                 os.close(descriptor)
@@ -67,7 +67,7 @@ class FileSystems:
 
 
 def is_synced_whole(device: int) -> bool:
-    """Whether `syncfs` makes a device's file system durable and reports what it could not write."""
+    """Whether `syncfs` makes a device's file system durable and reports failed writes."""
     release = re.match(r"(\d+)\.(\d+)", platform.release())
     if release is None or tuple(map(int, release.groups())) < _REPORTS_SINCE or not hasattr(_library, "syncfs"):
         return False
@@ -96,7 +96,7 @@ def _sync(descriptor: int) -> None:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What is in a directory of an output.
+# The content of a directory of an output.
 
 
 def names_in(directory: Path) -> list[str]:
@@ -110,18 +110,18 @@ def has_files(directory: Path) -> bool:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What is raised where the system refuses to do something to a file.
+# The error to raise if the system refuses something, and the extents of files.
 
 
 def refused(action: str, path: Path, error: OSError) -> OutputError:
-    """What to raise where the system refused to do something to a file: `action` is a verb, and what is done."""
+    """The error for an action that the system refused on a file; `action` is a verb and its object."""
     needed = "the output needs a writable directory with room on its disk"
     why, advice = limit_reached(error) or (error.strerror, needed)
     return output_error_of(error)(f"cannot {action} {path}: {why}", advice=advice, file=path)
 
 
 def data_extents(descriptor: int, start: int = 0) -> Iterator[tuple[int, int]]:
-    """`[begin, end)` of each extent with data from byte `start` of the file on; holes read as zeros."""
+    """`[begin, end)` of each extent with data from byte `start` of the file; holes read as zeros."""
     size = os.fstat(descriptor).st_size
     while start < size:
         try:
@@ -135,13 +135,13 @@ def data_extents(descriptor: int, start: int = 0) -> Iterator[tuple[int, int]]:
 
 
 def filled_extents(descriptor: int, start: int = 0) -> Iterator[tuple[int, int]]:
-    """`[begin, end)` of each extent from byte `start` of the file on that is not all zero."""
+    """`[begin, end)` of each extent from byte `start` of the file that is not all zero."""
     for begin, end in list(data_extents(descriptor, start)):
         if os.pread(descriptor, end - begin, begin).strip(b"\0"):
             yield begin, end
 
 
-# The time of day when this process began, as the clock that cannot be set counts from.
+# The time of day at the origin of the monotonic clock, as it was set when this process began.
 _BEGAN_AT = time.time() - time.monotonic()
 
 
@@ -150,9 +150,9 @@ def now_for_ages(
     clock: Callable[[], float] = time.monotonic,
     began_at: float = _BEGAN_AT,
 ) -> float:
-    """Seconds since the epoch, as they went by since this process began: not as the time of day was set since.
+    """Seconds since the epoch: the time of day, but never more than has passed since this process began.
 
-    Set three days forwards, it would make a file that a writer is about to commit three days old. While the machine was
-    suspended no process ran, so that does not count. Set back, the time of day itself is earlier, and counts.
+    A time of day that is set three days forward would make a file that a writer is about to commit three days old. Time
+    while the machine was suspended does not count, because no process ran. A time of day that is set back counts.
     """
     return min(time_of_day(), began_at + clock())

@@ -1,8 +1,8 @@
-"""What may be moved or removed below the folders of queues and index: only what reput can name.
+"""The files below the folders of queues and index that may be moved or removed: only those that reput can name.
 
-The folders may be the broker's own, and hold what others put there: RocksDB's files among the topics' folders
+The folders may be the broker's own, and hold files of other programs: RocksDB's files among the topics' folders
 (``rocksdbCQDoubleWriteEnable``), copies, links, mount points. A command that replaces or removes in these folders asks
-here, and goes around everything else: that stays where it is, at every moment.
+this module, and leaves everything else in its place, at every moment.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from reput.source.log.store_layout import is_file_name
 #: The folders whose content is derived from the log.
 DERIVED = (CONSUME_QUEUE, CONSUME_QUEUE_EXT, BATCH_CONSUME_QUEUE, INDEX)
 
-# What RocksDB calls its files.
+# The names of RocksDB's files.
 _OF_ROCKSDB = re.compile(r"[0-9]{6,}\.(sst|log)|CURRENT|IDENTITY|LOCK|LOG(\.old\.[0-9]+)?|(MANIFEST|OPTIONS)-[0-9]+")
 _MOUNTS = Path("/proc/self/mountinfo")
-# In a path of that file a blank, a tab, a line feed and a backslash are octal.
+# A path in that file has a blank, a tab, a line feed and a backslash in octal.
 _OCTAL = re.compile(rb"\\([0-7]{3})")
 _KINDS = {stat.S_IFLNK: "a symbolic link", stat.S_IFREG: "a file", stat.S_IFDIR: "a directory"}
 
@@ -51,7 +51,7 @@ def foreign_paths(root: Path, top: RelativePath) -> Iterator[RelativePath]:
 def foreign_to_queues(root: Path, folder: str) -> Iterator[RelativePath]:
     """The paths below a folder of queues that belong neither to queues in files nor to a RocksDB database there.
 
-    A topic may have any name that reput makes a directory of: clients name light queues.
+    A topic may have any name that reput makes a directory of, because clients name light queues.
     """
     mounts = _mount_points(root)
     for path in _foreign_paths(root, (folder,), mounts):
@@ -64,7 +64,7 @@ def foreign_to_queues(root: Path, folder: str) -> Iterator[RelativePath]:
 
 
 def check_queues_only(root: Path, folder: str) -> None:
-    """Raise OutputError if a folder of queues holds anything else than queues in files and a RocksDB database."""
+    """Raise OutputError if a folder of queues holds more than queues in files and a RocksDB database."""
     check_own(root, (folder,))
     for path in foreign_to_queues(root, folder):
         place = root.joinpath(*path)
@@ -76,20 +76,21 @@ def check_queues_only(root: Path, folder: str) -> None:
 
 
 def is_foreign(root: Path, path: RelativePath) -> bool:
-    """Whether there is something at `path` below `root`, in one of `DERIVED`, that reput cannot name."""
+    """Whether `path` below `root`, in one of `DERIVED`, exists and reput cannot name it."""
     return _foreign_kind(root, path, _mount_points(root)) is not None
 
 
 def check_own(root: Path, path: RelativePath) -> None:
-    """Raise OutputError if there is something at `path` below `root` that reput cannot name."""
+    """Raise OutputError if `path` below `root` exists and reput cannot name it."""
     _check_own(root, path, _mount_points(root))
 
 
 def paths_to_replace(root: Path, made: Path, target: RelativePath) -> list[RelativePath]:
-    """The paths at and below `target` of `root` that have to be replaced by those of `made`, so that all else stays.
+    """The paths at and below `target` of `root` to be replaced by those of `made`, so that everything else stays.
 
-    `made` is what takes the place of `target` itself, and may be missing. The only path is `target` where all below is
-    reput's own; else its children, down to single files. A path is below `root`, whether there is something or not.
+    `made` takes the place of `target` itself, and may be missing. If everything below `target` is reput's own, `target`
+    is the only path; otherwise its children are, down to single files. A path is below `root`, whether it exists or
+    not.
 
     Raises
     ------
@@ -100,7 +101,7 @@ def paths_to_replace(root: Path, made: Path, target: RelativePath) -> list[Relat
 
 
 def remove_own(files: DurableFiles, folder: str) -> None:
-    """Remove what reput can name of one of `DERIVED`, durably; the folder goes with it if nothing else is there."""
+    """Remove what reput can name in one of `DERIVED`, durably; also the folder, if nothing else is in it."""
     for path in paths_to_replace(files.root, files.root / ".nothing was made", (folder,)):
         if files.root.joinpath(*path).is_dir():
             files.remove_tree(*path)
@@ -125,7 +126,7 @@ def _paths_to_replace(
 
 
 def _is_odd_topic(root: Path, made: Path, target: RelativePath, mounts: set[RelativePath]) -> bool:
-    """Whether it is a queue's directory all the same, of which the rebuild made one with that name."""
+    """Whether the path is a queue's directory after all, because the rebuild made one with that name."""
     place = root.joinpath(*target)
     is_there = place.is_dir() and not place.is_symlink() and target not in mounts
     return len(target) == 2 and target[0] != INDEX and is_there and is_directory_name(target[1]) and made.is_dir()
@@ -158,7 +159,7 @@ def _check_own(root: Path, path: RelativePath, mounts: set[RelativePath]) -> Non
 
 
 def _foreign_kind(root: Path, path: RelativePath, mounts: set[RelativePath]) -> str | None:
-    """What there is at a path if reput cannot name it, in words; None if it can, or if there is nothing."""
+    """The kind of a path that reput cannot name, in words; None if reput can name it, or if it does not exist."""
     try:
         mode = root.joinpath(*path).lstat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -171,7 +172,7 @@ def _foreign_kind(root: Path, path: RelativePath, mounts: set[RelativePath]) -> 
 
 
 def _is_own(path: RelativePath, *, is_directory: bool, is_file: bool) -> bool:
-    """Whether reput gives a path its name, by what it is."""
+    """Whether reput gives such names to files or directories of this kind."""
     if len(path) == 1:
         return is_directory
     if path[0] == INDEX:
@@ -184,7 +185,7 @@ def _is_own(path: RelativePath, *, is_directory: bool, is_file: bool) -> bool:
 
 
 def _mount_points(root: Path) -> set[RelativePath]:
-    """The paths below `root` where something is mounted; none where the system does not tell."""
+    """The paths below `root` where something is mounted; empty if the system does not list them."""
     try:
         lines = _MOUNTS.read_bytes().splitlines()
     except OSError:

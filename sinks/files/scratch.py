@@ -1,7 +1,7 @@
-"""Scratch files of named arrays, in which tasks hand bulk results to the driver; they are read where they lie.
+"""Scratch files of named arrays, in which tasks hand bulk results to the driver, which maps them into memory.
 
 A micro-batch's entries are tens of megabytes. As Spark rows they were copied ten times on the way, which took longer
-than decoding the log. The files live in reput's own folder for one micro-batch.
+than decoding the log. The files stay in reput's own folder for one micro-batch.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class Scratch:
         self.directory = files.root / REPUT / SCRATCH
 
     def clear(self) -> None:
-        """Make the directory, and remove what a run that died left there."""
+        """Make the directory, and remove the files of a run that died."""
         self._files.make_directory(REPUT, SCRATCH)
         self.sweep()
 
     def sweep(self) -> None:
-        """Remove what is there; where an output is away, nothing is, and nothing is made."""
+        """Remove all files; do nothing if the directory, or the whole output, cannot be reached."""
         if self.directory.is_dir():
             for path in list(self.directory.iterdir()):
                 self._files.remove(REPUT, SCRATCH, path.name)
@@ -57,9 +57,9 @@ def write_arrays(directory: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) ->
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
-    """Map the arrays of a file that `write_arrays` wrote: only what is used is read, and changes stay in memory."""
+    """Map the arrays of a file that `write_arrays` wrote: only used parts are read, and changes stay in memory."""
     with path.open("rb") as file:
-        # For read-only arrays numba would compile every kernel once more.
+        # For read-only arrays numba would compile every kernel again.
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
     at = _HEADER_SIZE_BYTES + int.from_bytes(data[:_HEADER_SIZE_BYTES], "little")
     arrays = {}

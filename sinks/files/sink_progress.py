@@ -20,7 +20,7 @@ _VERSION = 1
 
 @dataclass(frozen=True)
 class SinkProgress:
-    """What a sink has done, durably.
+    """The durable effects of a sink.
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class SinkProgress:
     last_record
         The last record whose effect is on disk, or None.
     state
-        What the sink itself needs to go on.
+        The values that the sink itself needs to continue.
     """
 
     start_offset: int
@@ -41,7 +41,7 @@ class SinkProgress:
 
 
 class ProgressFile:
-    """One sink's progress record below an output; `progress` is what was stored last."""
+    """One sink's progress record below an output; `progress` is the record that was stored last."""
 
     def __init__(self, files: DurableFiles, sink: str) -> None:
         self._files = files
@@ -54,12 +54,12 @@ class ProgressFile:
         return self._files.root.joinpath(*self._parts)
 
     def load(self) -> SinkProgress | None:
-        """The record, or None when there is none.
+        """The record, or None if there is none.
 
         Raises
         ------
         SinkError
-            The file is no progress record.
+            The file is not a progress record.
         LaterFormatError
             A later release wrote it.
         """
@@ -77,7 +77,7 @@ class ProgressFile:
             ) from error
 
     def store(self, progress: SinkProgress) -> None:
-        """Put the record in place, whole and durably."""
+        """Put the record in place, completely and durably."""
         text = json.dumps({"version": _VERSION, **asdict(progress)}, indent=1)
         self._files.replace(*self._parts, data=text.encode() + b"\n")
         self.progress = progress
@@ -85,13 +85,13 @@ class ProgressFile:
     def advance(self, end_offset: int, last_record: RecordFingerprint | None, state: Mapping[str, Any]) -> None:
         """Record, durably, that the sink has the effects of all records before `end_offset`.
 
-        `last_record` is the last record that was added; None keeps the one before.
+        `last_record` is the last record that was added; None keeps the previous one.
         """
         last = last_record or self.progress.last_record
         self.store(SinkProgress(self.progress.start_offset, end_offset, last, dict(state)))
 
     def pass_over(self, end_offset: int, state: Mapping[str, Any] | None = None) -> None:
-        """Record, durably, that the sink goes on at `end_offset`, behind records it never got; None keeps `state`."""
+        """Record, durably, that the sink continues at `end_offset`, after records it never got; None keeps `state`."""
         kept = self.progress.state if state is None else dict(state)
         self.store(SinkProgress(self.progress.start_offset, end_offset, None, kept))
 
@@ -101,7 +101,7 @@ class ProgressFile:
 
 
 class KeepsProgress:
-    """Base of what has the effects of the log up to an offset, durably, and records that in `_record`."""
+    """Base of classes that have the effects of the log up to an offset, durably, and record that in `_record`."""
 
     _record: ProgressFile
 
@@ -112,11 +112,11 @@ class KeepsProgress:
 
     @property
     def last_record(self) -> RecordFingerprint | None:
-        """The last record whose effect is durable; None before the first, and behind records that expired unread."""
+        """The last record whose effect is durable; None before the first, and after records that expired unread."""
         return self._record.progress.last_record
 
     def pass_over(self, end_offset: int) -> None:
-        """Go on at `end_offset`, durably: the records before it expired unread."""
+        """Continue at `end_offset`, durably: the records before it expired unread."""
         self._record.pass_over(end_offset)
 
 

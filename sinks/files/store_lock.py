@@ -1,4 +1,4 @@
-"""The store's `lock`: reput locks the byte that a broker locks, so that each keeps the other out.
+"""The store's `lock`: reput locks the same byte as a broker, so that each keeps the other out.
 
 ``DefaultMessageStore#start`` takes ``FileChannel.tryLock(0, 1, false)``, a POSIX record lock like ``fcntl.lockf``.
 """
@@ -20,7 +20,7 @@ _held: set[str] = set()
 
 
 class StoreLock:
-    """The lock of one output for as long as the object is open; the system frees it when the process dies."""
+    """The lock of one output while the object is open; the system frees it when the process dies."""
 
     def __init__(self, root: Path) -> None:
         """Take the lock.
@@ -28,7 +28,7 @@ class StoreLock:
         Raises
         ------
         StoreLockedError
-            A broker or another reput holds it; the message names the process where the system does.
+            A broker or another reput holds it; the message names the process if the system does.
         OutputError
             The output cannot be written.
         """
@@ -77,7 +77,7 @@ class StoreLock:
         Raises
         ------
         OutputAwayError
-            It is not there, and its files still exist: it was renamed, or its disk was unmounted.
+            It is missing, and its files still exist: it was renamed, or its disk was unmounted.
         OutputFailingError
             Its disk does not answer.
         OutputError
@@ -87,7 +87,7 @@ class StoreLock:
         try:
             found = os.stat(self._root / LOCK)
         except OSError as error:
-            # A mount point may be closed to this user. Files that have no name any more will not come back.
+            # A mount point may be closed to this user. Files without a name will not come back.
             kind = output_error_of(error) if error.errno in UNANSWERED else OutputAwayError
             kind, what = (kind, "cannot be reached") if ours.st_nlink else (OutputError, "was removed")
             raise kind(
@@ -114,20 +114,20 @@ class StoreLock:
 
 
 def is_locked(root: Path) -> bool:
-    """Whether a process, other than this one, holds the lock of this output.
+    """Whether a process other than this one holds the lock of this output.
 
     Raises
     ------
     OutputError
-        The lock cannot be looked at.
+        The lock cannot be examined.
     """
     return _holder(root) is not None
 
 
 def lock_holder(root: Path) -> str | None:
-    """Return who holds the lock of this output, other than this process, in words; None if no holder is known.
+    """Return the holder of this output's lock, other than this process, in words; None if no holder is known.
 
-    A lock that this user may not look at has no known holder.
+    The holder of a lock that this user may not examine is unknown.
     """
     with suppress(OutputError):
         return _holder(root)

@@ -1,8 +1,8 @@
 """The paths below an output; no other module makes a path from a name in a record.
 
-Topics come from producers, and the broker's own dispatch checks none: whatever a message calls its queue becomes a
-directory, ``../../../x`` as well (CVE-2019-17572). Here a name becomes one where it is the name of one directory, so
-that it stays inside, and printable, so that it does no harm in a terminal or a list of files.
+Topics come from producers, and the broker's own dispatch checks none: any name that a message gives its queue becomes a
+directory, even ``../../../x`` (CVE-2019-17572). Here a name becomes a directory only if it is the name of one
+directory, so that it stays inside, and printable, so that it does no harm in a terminal or a list of files.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ SPARK_CHECKPOINT = "spark-checkpoint"
 QUARANTINE_FILE = "quarantine.jsonl"
 REBUILD = "rebuild"
 
-# Which release and which sizes an output was made for.
+# The release and the sizes that an output was made for.
 MADE_FOR = (REPUT, "settings.json")
 
-# Where `reput rebuild` works: an output inside the one that it will change, its plan, its swap, what it put away.
+# The paths of `reput rebuild`: an output inside the one that it will change, its plan, its swap, the replaced files.
 REBUILD_ROOT = (REPUT, REBUILD)
 REBUILD_PLAN = (*REBUILD_ROOT, "plan.json")
 REBUILD_SWAP = (*REBUILD_ROOT, "swap.json")
 REBUILD_OLD = (*REBUILD_ROOT, "old")
 
-#: What the name of a light queue begins with (``MixAll#LMQ_PREFIX``).
+#: The prefix of a light queue's name (``MixAll#LMQ_PREFIX``).
 LIGHT_QUEUE = b"%LMQ%"
-# What ``TopicValidator`` lets pass; names of light queues come from clients unchecked.
+# The names that ``TopicValidator`` accepts; names of light queues come from clients unchecked.
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,255}|%LMQ%[^/]+")
 _NAME_BYTES_MAX = 255
 _INDEX_NAME = re.compile(r"[0-9]{17}")
@@ -61,12 +61,12 @@ def consume_queue_directory(topic: bytes, queue_id: int) -> tuple[str, str, str]
 
 
 def consume_queue_ext_directory(topic: bytes, queue_id: int) -> tuple[str, str, str]:
-    """The same for a ConsumeQueueExt: ``consumequeue_ext/<topic>/<queueId>``."""
+    """The path of one ConsumeQueueExt's directory, ``consumequeue_ext/<topic>/<queueId>``; raises the same errors."""
     return CONSUME_QUEUE_EXT, *_queue_names(topic, queue_id)
 
 
 def batch_consume_queue_directory(topic: bytes, queue_id: int) -> tuple[str, str, str]:
-    """The same for a BatchConsumeQueue: ``batchconsumequeue/<topic>/<queueId>``."""
+    """The path of one BatchConsumeQueue's directory, ``batchconsumequeue/<topic>/<queueId>``; the same errors."""
     return BATCH_CONSUME_QUEUE, *_queue_names(topic, queue_id)
 
 
@@ -81,20 +81,20 @@ def _queue_names(topic: bytes, queue_id: int) -> tuple[str, str]:
 
 
 def consume_queue_ext_file(topic: bytes, queue_id: int, file_from_offset: int) -> tuple[str, str, str, str]:
-    """The path of one ConsumeQueueExt file, named by the byte offset it begins at."""
+    """The path of one ConsumeQueueExt file, named by the byte of the queue where it begins."""
     return (*consume_queue_ext_directory(topic, queue_id), file_name(file_from_offset))
 
 
 def is_topic(name: str) -> bool:
-    """Whether a directory below a folder of queues is named as a topic or light queue is; others' may not be.
+    """Whether a directory below a folder of queues has the name of a topic or light queue.
 
-    A message may name any further queue (``enableMultiDispatch``), so `consume_queue_directory` takes more names.
+    Further queues of a message may have other names (``enableMultiDispatch``): `consume_queue_directory` accepts more.
     """
     return _TOPIC.fullmatch(name) is not None and is_directory_name(name)
 
 
 def is_directory_name(name: str) -> bool:
-    """Whether a directory's name is one that `consume_queue_directory` gives any topic."""
+    """Whether `consume_queue_directory` gives any topic a directory of this name."""
     try:
         return _queue_names(os.fsencode(name), 0)[0] == name
     except SinkError:
@@ -102,7 +102,7 @@ def is_directory_name(name: str) -> bool:
 
 
 def is_queue_id(name: str) -> bool:
-    """Whether a directory's name below a topic's is one that `consume_queue_directory` gives a queue."""
+    """Whether `consume_queue_directory` gives any queue a directory of this name."""
     return _QUEUE_ID.fullmatch(name) is not None and int(name) <= INT_MAX
 
 
@@ -119,7 +119,7 @@ def index_file(name: str) -> tuple[str, str]:
 
 
 def quarantine_file() -> tuple[str, str]:
-    """The path of the file that records what was left out of the log."""
+    """The path of the file that records the ranges left out of the log."""
     return REPUT, QUARANTINE_FILE
 
 

@@ -1,9 +1,9 @@
 """Replace an output's files by those that a rebuild made: all of them, even if the process is stopped.
 
 A rebuild works in a directory inside the output (``REBUILD_ROOT``), laid out like an output. The swap begins with a
-durable note of what goes where. Before the note the output is untouched; after it the swap is only ever finished, by
-the next command that takes the output. Files of the output are replaced by nothing only where the note allows it.
-What reput cannot name is never moved (``own_files``): a folder that holds such a thing is swapped child by child.
+durable note of what goes where. Before the note the output is untouched. After it the swap is only ever finished, by
+the next command that takes the output. Files of the output are removed without a replacement only if the note allows
+it. Files that reput cannot name are never moved (``own_files``): a folder that holds one is swapped child by child.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from reput.sinks.files.store_path import REBUILD_OLD, REBUILD_ROOT, REBUILD_SWAP
 from reput.source.errors import FIRST_FORMAT, GIVE_YES, OutputError, SinkError, UnexplainedError, check_format
 from reput.source.printable import printable
 
-# From below the rebuild's root to below the output's root; a noted move also tells whether anything was made.
+# From a path below the rebuild's root to one below the output's root; a noted move also says whether the first exists.
 Move = tuple[RelativePath, RelativePath]
 NotedMove = tuple[RelativePath, RelativePath, bool]
-# Of the note, which names it from the second one on: with a database, which earlier releases would put back.
+# The note's version, named from the second one on: with a database, which earlier releases would put back.
 _VERSION = 2
 _NAMED_MAX = 3
 
@@ -32,11 +32,11 @@ _log = logging.getLogger(__name__)
 
 
 def swap(files: DurableFiles, moves: Sequence[Move], *, may_empty: bool = False, database: str | None = None) -> None:
-    """Replace each target below the output `files` by what the rebuild made for it, or by nothing.
+    """Replace each target below the output `files` by the rebuild's file or directory for it, or remove it.
 
-    The rebuild is durable as a whole, and no other process has a file of either side open. `may_empty` lets queues and
-    index be replaced by nothing. `database` is a folder that holds or gets a RocksDB database: it is replaced as a
-    whole.
+    The rebuild is durable as a whole, and no other process has a file of either side open. `may_empty` allows removing
+    queues and index without a replacement. `database` is a folder that holds or gets a RocksDB database: it is replaced
+    as a whole.
 
     Raises
     ------
@@ -76,12 +76,12 @@ def check_swap(
 
 
 def finish_swap(files: DurableFiles) -> bool:
-    """Finish a swap that was begun, and remove the rebuild; False if there is none.
+    """Finish a swap that was begun, and remove the rebuild; return False if there is none.
 
     Raises
     ------
     SinkError
-        The note cannot be read, or what it puts in place is gone.
+        The note cannot be read, or the files that it puts in place are gone.
     UnexplainedError
         As in `swap`, for a note older than this rule.
     LaterFormatError
@@ -107,7 +107,7 @@ def finish_swap(files: DurableFiles) -> bool:
     for made, target, is_new in moves:
         _move(files, (*REBUILD_ROOT, *made), target, is_new=is_new)
     _put_back(files, {target for _, target, _ in moves}, database)
-    files.remove_tree(*REBUILD_OLD)  # the note is still there, so that a crash leaves nothing large behind
+    files.remove_tree(*REBUILD_OLD)  # while the note exists, so that the next command finishes this after a crash
     files.remove(*REBUILD_SWAP)
     files.sync()
     files.remove_tree(*REBUILD_ROOT)
@@ -136,7 +136,7 @@ def _holds_files(path: Path) -> bool:
 
 
 def _check_one_file_system(files: DurableFiles, moves: Sequence[NotedMove]) -> None:
-    """Raise OutputError where what was made cannot be given its place by a rename."""
+    """Raise OutputError if a rename cannot put the new files in place."""
     made = files.root.joinpath(*REBUILD_ROOT)
     for _, target, is_new in moves:
         place = files.root.joinpath(*target).parent
@@ -158,9 +158,9 @@ def _tell_what_stays(files: DurableFiles, moves: Sequence[Move]) -> None:
 
 
 def _put_back(files: DurableFiles, replaced: set[RelativePath], database: str | None) -> None:
-    """Put back what reput cannot name: an earlier release put it away, or another program did after the note.
+    """Put back files that reput cannot name: an earlier release put them away, or another program after the note.
 
-    What the note itself names was `replaced` by what was made, and so were all queues in the folder `database`.
+    The paths of the note are in `replaced`. All queues in the folder `database` were replaced, too.
     """
     old = files.root.joinpath(*REBUILD_OLD)
     for folder in DERIVED:

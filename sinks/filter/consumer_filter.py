@@ -1,7 +1,7 @@
 """The filters of consumer groups by topic, from the broker's ``config/consumerFilter.json``, and a message's bitmap.
 
 ``ConsumerFilterManager#decode`` and ``CommitLogDispatcherCalcBitMap``. The broker registers and drops consumers as they
-come and go; the file holds those that it knew when it last wrote it.
+come and go; the file has the consumers that the broker knew when it last wrote it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from reput.sinks.filter.sql92 import Expression, ExpressionEvaluationError, Expr
 from reput.source.errors import OptionError
 
 # ----------------------------------------------------------------------------------------------------------------------
-# RocketMQ's bloom filter: the bits of a message's bitmap that stand for a consumer group's match.
+# RocketMQ's bloom filter: the bits of a message's bitmap that mean a consumer group's match.
 #
 # ``filter/util/BloomFilter`` and ``BitsArray``; the hash is Guava's ``murmur3_128``.
 
@@ -38,9 +38,9 @@ class BloomFilter:
     expected
         ``expectConsumerNumUseFilter``, at least 1.
     k
-        How many positions a text has.
+        The number of positions of a text.
     m
-        How many bits a bitmap has, a multiple of 8.
+        The number of bits of a bitmap, a multiple of 8.
 
     Raises
     ------
@@ -96,7 +96,7 @@ def bits(positions: Iterable[int], size: int) -> bytes:
 _log = logging.getLogger(__name__)
 
 SQL92 = "SQL92"
-# A topic's bitmaps are kept for so many combinations of property values; beyond that all are forgotten.
+# A topic's bitmaps are kept for this many combinations of property values; beyond that all are dropped.
 _KNOWN_MAX = 10_000
 
 
@@ -113,7 +113,7 @@ Filters: TypeAlias = Mapping[str, tuple[FilterData, ...]]
 
 
 class ConsumerFilters:
-    """The filters of one broker, by topic; cheap to pickle, since unpickling compiles the expressions again.
+    """The filters of one broker, by topic; cheap to pickle, because unpickling compiles the expressions again.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ class ConsumerFilters:
         The groups of each filtered topic, dead ones included. A topic without an expression that compiles has bitmaps
         of zeros.
     bit_num
-        How many bits a bitmap has: ``BloomFilter.m``.
+        The number of bits of a bitmap: ``BloomFilter.m``.
     """
 
     def __init__(self, filters: Filters, bit_num: int) -> None:
@@ -137,7 +137,7 @@ class ConsumerFilters:
     def bit_map(self, topic: str, properties: Mapping[str, str]) -> bytes | None:
         """The bitmap that ``CommitLogDispatcherCalcBitMap#dispatch`` gives a message: the bits of each matching group.
 
-        None when no group filters the topic, or when a matching group has positions outside the bitmap: the broker then
+        None if no group filters the topic, or if a matching group has positions outside the bitmap: the broker then
         gives up on the message.
         """
         filters = self._topics.get(topic)
@@ -183,8 +183,8 @@ def load_consumer_filters(path: Path, bloom: BloomFilter, *, contains: bool) -> 
     """Read ``consumerFilter.json`` as a starting broker does.
 
     An expression that does not compile is skipped with a warning. If one group's bloom data does not belong to `bloom`,
-    the broker's settings were changed and it forgets all groups. A missing, empty or damaged file gives way to
-    ``consumerFilter.json.bak`` beside it; without both, there are no filters.
+    the broker's settings were changed and it forgets all groups. If the file is missing, empty or damaged,
+    ``consumerFilter.json.bak`` beside it is read instead; without both, there are no filters.
 
     Parameters
     ----------
@@ -241,7 +241,7 @@ def _members(value: Any) -> dict[str, dict[str, Any]]:
 
 
 def _is_valid(data: dict[str, Any], bloom: BloomFilter) -> bool:
-    """``BloomFilter#isValid``; what is not bloom data at all raises an error."""
+    """``BloomFilter#isValid``; raises an error for anything that is not bloom data."""
     bloom_data = data.get("bloomFilterData")
     if bloom_data is None:
         return False

@@ -1,7 +1,7 @@
 """The grammar of SQL92 filter expressions (``SelectorParser.jj``), from text to an expression that can be evaluated.
 
-RocketMQ's parser reads the longest expression that the text begins with and ignores what follows, except that it has
-fetched one more token, which must be valid. A parser generator would have to be kept from looking further; the grammar
+RocketMQ's parser reads the longest expression at the beginning of the text and ignores the rest, except that it has
+fetched one more token, which must be valid. A parser generator would have to be kept from reading further; the grammar
 has eight rules, and each is a method here.
 """
 
@@ -23,12 +23,12 @@ _DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _HEXADECIMAL = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+")
 _NAMED = re.compile(r"[+-]?(?:NaN|Infinity)")
 _TYPE_SUFFIXES = "fFdD"
-# What ``String#trim`` takes away, which is not what Python's `strip` does.
+# The characters that ``String#trim`` removes; Python's `strip` removes others.
 _TRIMMED = "".join(map(chr, range(0x21)))
 
 
 def parse_double(text: str) -> float | None:
-    """``Double#valueOf``, or None where Java throws NumberFormatException.
+    """``Double#valueOf``; None if Java throws NumberFormatException.
 
     The text may be decimal, hexadecimal, ``NaN`` or ``Infinity``, with a type suffix and blanks at both ends. A number
     that is too large becomes infinite, one that is too small becomes zero.
@@ -87,7 +87,7 @@ class ExpressionEvaluationError(ReputError):
 
 
 class Long(int):
-    """Java's Long; a plain `int` is an Integer. The class decides what a text beside it may hold."""
+    """Java's Long; a plain `int` is an Integer. The class decides which numbers a text compared with it may hold."""
 
 
 Value: TypeAlias = "str | bool | int | Long | float | None"
@@ -117,7 +117,7 @@ class Constant(Operand):
 
 @dataclass(frozen=True)
 class PropertyExpression(Operand):
-    """A message's property; None where the message has none."""
+    """A message's property; None for a message without it."""
 
     name: str
 
@@ -133,7 +133,7 @@ def create_constant(value: Value) -> Constant:
 
 
 def create_from_decimal(text: str) -> Constant:
-    """An integer literal, maybe with a final ``L``: an Integer where it fits, otherwise a Long."""
+    """An integer literal, maybe with a final ``L``: an Integer if it fits, otherwise a Long."""
     value = parse_long(text.rstrip("lL"))
     if value is None:
         raise ExpressionSyntaxError(f"{text} does not fit a long")
@@ -141,7 +141,7 @@ def create_from_decimal(text: str) -> Constant:
 
 
 def create_float(text: str) -> Constant:
-    """A literal with a point or an exponent; Java refuses zero, and what rounds to zero or infinity."""
+    """A literal with a point or an exponent; Java refuses zero, and numbers that round to zero or infinity."""
     value = parse_double(text)
     if value is None or value == 0 or math.isinf(value):
         raise ExpressionSyntaxError(f"{text} is not a double: it must lie between 4.9E-324 and 1.7976931348623157E308")
@@ -189,12 +189,12 @@ def create_not(operand: Operand) -> Boolean:
 
 
 def create_and(operands: Sequence[Operand]) -> Boolean:
-    """``x AND y AND ...``: the first false operand decides; otherwise None if one is None."""
+    """``x AND y AND ...``: the first false operand decides; otherwise one that is unknown makes it unknown (None)."""
     return _create_logic(operands, decisive=False)
 
 
 def create_or(operands: Sequence[Operand]) -> Boolean:
-    """``x OR y OR ...``: the first true operand decides; otherwise None if one is None."""
+    """``x OR y OR ...``: the first true operand decides; otherwise one that is unknown makes it unknown (None)."""
     return _create_logic(operands, decisive=True)
 
 
@@ -263,7 +263,7 @@ ORDERS: dict[str, Callable[[int], bool]] = {
 def create_order(operator: str, left: Operand, right: Operand) -> Boolean:
     """``x > y`` and the others of `ORDERS` (``ComparisonExpression#createGreaterThan`` ...).
 
-    Neither side may be a boolean or a constant other than a number; None on one side makes None.
+    Neither side may be a boolean or a constant other than a number; None on one side gives None.
     """
     for operand in (left, right):
         if _is_boolean(operand) or (isinstance(operand, Constant) and not isinstance(operand.value, _NUMBERS)):
@@ -285,7 +285,7 @@ def create_order(operator: str, left: Operand, right: Operand) -> Boolean:
 
 
 def create_between(value: Operand, low: Operand, high: Operand) -> Boolean:
-    """``x BETWEEN y AND z``; constants in the wrong order are refused, but a number with a minus is no constant."""
+    """``x BETWEEN y AND z``; constants in the wrong order are refused, but a number with a minus is not a constant."""
     if isinstance(low, Constant) and isinstance(high, Constant):
         lowest, highest = low.value, high.value
         if lowest is None or highest is None:
@@ -296,7 +296,7 @@ def create_between(value: Operand, low: Operand, high: Operand) -> Boolean:
 
 
 def create_not_between(value: Operand, low: Operand, high: Operand) -> Boolean:
-    """``x NOT BETWEEN y AND z``; the bounds may stand in any order."""
+    """``x NOT BETWEEN y AND z``; the bounds may be in any order."""
     return create_or([create_order("<", value, low), create_order(">", value, high)])
 
 
@@ -324,7 +324,7 @@ SEARCHES: dict[str, Callable[[str, str], bool]] = {
 def create_search(word: str, operand: Operand, search: str, *, inverted: bool) -> Boolean:
     """``x [NOT] CONTAINS 'y'`` and the others of `SEARCHES` (5.1.3).
 
-    False, even with NOT, where x is not text or the text searched for is empty.
+    False, even with NOT, if x is not text or the text searched for is empty.
     """
     evaluate, holds = operand.evaluate, SEARCHES[word]
 
@@ -370,7 +370,7 @@ def _convert(text: str, kind: type) -> Value:
 def _compare(left: Any, right: Any) -> int:
     """``ComparisonExpression#__compare`` of two values other than None: below, at or above 0.
 
-    It is below 0 as well where no rule joins the two classes.
+    It is also below 0 if no rule joins the two classes.
     """
     kind, other = type(left), type(right)
     if kind is not other:
@@ -392,7 +392,7 @@ def _compare(left: Any, right: Any) -> int:
 _WORDS = frozenset(("NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS"))
 _SEARCH_WORDS = frozenset(SEARCHES)
 
-# A longer alternative stands before one that it begins with. A `--` without an end of line is two minuses.
+# A longer alternative comes before its own prefix. A `--` without an end of line is two minuses.
 _TOKEN = re.compile(
     r"""
     (?P<skip>     [ \t\n\r\f]+ | --[^\n\r]*(?:\r\n|\n|\r) | /\*[^*]*\*+(?:[^*/][^*]*\*+)*/ )
@@ -404,7 +404,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
-# Deeper than anyone nests, and shallow enough for Python's stack at any call depth. Java's stack ends after a few
+# Deeper than real expressions, and shallow enough for Python's stack at any call depth. Java's stack ends after a few
 # thousand levels.
 _DEPTH_MAX = 60
 
@@ -427,7 +427,7 @@ class Expression:
     contains
         Whether CONTAINS, STARTSWITH and ENDSWITH are reserved words.
     property_names
-        Every property it may ask for.
+        Every property that it may ask for.
     """
 
     def __init__(self, text: str, *, contains: bool) -> None:
@@ -439,12 +439,12 @@ class Expression:
         self.property_names = frozenset(parser.property_names)
 
     def evaluate(self, properties: Mapping[str, str]) -> bool | None:
-        """Whether a message with `properties` matches; None means unknown, which is no match.
+        """Whether a message with `properties` matches; None means unknown, which counts as no match.
 
         Raises
         ------
         ExpressionEvaluationError
-            Where RocketMQ throws: a text that should be a number is not one. This is no match either.
+            RocketMQ throws: a text that should be a number is not one. This also counts as no match.
         """
         try:
             value = self._evaluate(properties)
@@ -473,7 +473,7 @@ def compile_expression(text: str, *, contains: bool) -> Expression:
     Raises
     ------
     ExpressionSyntaxError
-        Where RocketMQ throws ``MQFilterException``, or the text is nested deeper than 60 levels.
+        RocketMQ throws ``MQFilterException``, or the text is nested deeper than 60 levels.
     """
     return Expression(text, contains=contains)
 
@@ -502,7 +502,7 @@ def _tokens(text: str, words: frozenset[str]) -> Iterator[_Token]:
 
 
 class _Parser:
-    """Parses with one method for each rule; each leaves `_next` at the first token that is not its own."""
+    """Parses with one method per rule; each leaves `_next` at the first token that is not its own."""
 
     def __init__(self, text: str, *, contains: bool) -> None:
         self._text = text

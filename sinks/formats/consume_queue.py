@@ -25,7 +25,7 @@ ENTRY = np.dtype([("physical_offset", ">i8"), ("msg_size", ">i4"), ("tags_code",
 CQ_STORE_UNIT_SIZE = ENTRY.itemsize
 assert CQ_STORE_UNIT_SIZE == 20
 
-# Fills the front of a queue's first file when the queue begins in the middle of it (``ConsumeQueue#fillPreBlank``).
+# Fills the front of a queue's first file if the queue begins in the middle of it (``ConsumeQueue#fillPreBlank``).
 PRE_BLANK = np.array((0, 0x7FFFFFFF, 0), dtype=ENTRY)
 
 
@@ -129,14 +129,14 @@ MAX_ADDR = -(2**31) - 1
 MAX_REAL_OFFSET = MAX_ADDR - LONG_MIN
 assert MAX_REAL_OFFSET == 9223372034707292159
 
-# What `put` returns when it puts no unit.
+# The result of `put` if it puts no unit.
 PUT_FAILED = 1
-# The bytes at a file's end that no unit may take. Where the next unit does not fit, a size of -1 is written, which
-# takes only two of them.
+# The bytes at a file's end that no unit may take. If the next unit does not fit, a size of -1 is written, which takes
+# only two of them.
 END_BLANK_DATA_LENGTH = 4
 _END_MARK_SIZE = 2
 _PUT_TRIES = 3
-# Each try of a unit that never fits ends a file, so a unit leaves at most so many marks and writes.
+# Each try of a unit that never fits ends a file, so a unit leaves at most this many marks and writes.
 _WRITES_A_UNIT = _PUT_TRIES + 1
 
 _MIN_SIZE, _MAX_SIZE = MIN_EXT_UNIT_SIZE, MAX_EXT_UNIT_SIZE
@@ -161,7 +161,7 @@ def un_decorate(address: int) -> int:
 
 @dataclass(frozen=True)
 class CqExtUnit:
-    """One unit: its `size` in bytes, and its fields; `filter_bit_map` is None without a bitmap."""
+    """One unit: its `size` in bytes, and its fields; without a bitmap, `filter_bit_map` holds None."""
 
     size: int
     tags_code: int
@@ -170,7 +170,7 @@ class CqExtUnit:
 
     @classmethod
     def read(cls, data: bytes) -> CqExtUnit | None:
-        """The unit at the beginning of `data`; None where its size says that there is none.
+        """The unit at the beginning of `data`; None if its size says that there is none.
 
         Raises
         ------
@@ -200,7 +200,7 @@ class ExtWrite:
 
 @dataclass(frozen=True)
 class ExtAppend:
-    """Where units go: `addresses` (int64[n]), the `writes`, at most one for each file, and the queue's new `end`."""
+    """The places of units: `addresses` (int64[n]), the `writes`, at most one per file, and the queue's new `end`."""
 
     addresses: Int64s
     writes: tuple[ExtWrite, ...]
@@ -210,7 +210,7 @@ class ExtAppend:
 def append_units(
     tags_codes: Int64s, store_timestamps: Int64s, bit_maps: Sequence[bytes | None], end: int, file_size: int
 ) -> ExtAppend:
-    """Encode units one after the other from byte `end` of the queue on, as ``ConsumeQueueExt#put`` does.
+    """Encode units one after the other from byte `end` of the queue, as ``ConsumeQueueExt#put`` does.
 
     A unit that does not fit ends the file with a mark and goes to the next file. A unit that fits in no file ends three
     files and gets `PUT_FAILED` for an address, as does one that is too large for its size field or for the queue.
@@ -220,14 +220,14 @@ def append_units(
     tags_codes, store_timestamps
         int64[n].
     bit_maps
-        One for each unit; None and empty are the same.
+        One per unit; None and empty are the same.
     """
     sizes = np.array([MIN_EXT_UNIT_SIZE + len(bit_map or b"") for bit_map in bit_maps], np.int64)
     if not len(sizes) == len(tags_codes) == len(store_timestamps):
         msg = f"{len(tags_codes)} tags codes, {len(store_timestamps)} timestamps and {len(sizes)} bitmaps"
         raise ValueError(msg)
     addresses = np.empty(len(sizes), np.int64)
-    # A refused unit takes no space, but one that fails in three files leaves three marks.
+    # A refused unit takes no space, but a unit that fails in three files leaves three marks.
     data = np.empty(int(sizes.sum()) + _PUT_TRIES * _END_MARK_SIZE * len(sizes), np.uint8)
     writes = np.empty((_WRITES_A_UNIT * len(sizes), 2), np.int64)
     maps = np.frombuffer(b"".join(filter(None, bit_maps)), np.uint8)
@@ -293,7 +293,7 @@ def _put_units(
 
 @njit(cache=True)
 def _encode(data: Any, at: int, size: int, tags_code: int, store_timestamp: int, maps: Any, maps_at: int) -> None:
-    """Write one unit to `data` from `at` on; its bitmap is in `maps` from `maps_at` on."""
+    """Write one unit to `data` at `at`; its bitmap is in `maps` at `maps_at`."""
     map_size = size - _MIN_SIZE
     data[at], data[at + 1] = size >> 8, size & 0xFF
     for byte in range(8):
@@ -307,10 +307,10 @@ def _encode(data: Any, at: int, size: int, tags_code: int, store_timestamp: int,
 
 @njit(cache=True)
 def skip_units(data: Any, file_size: int) -> int:
-    """How many bytes of a file its units take, from the first on (``CqExtUnit#readBySkip``).
+    """The number of bytes of a file that its units take, from the first on (``CqExtUnit#readBySkip``).
 
-    The units end at a size of 0 or below. `data` (uint8) is the file's beginning; the rest of the file is zero. The
-    result is -1 - n where a unit, or its size, at byte n runs over the file's end.
+    The units end at a size of 0 or below. `data` (uint8) is the file's beginning; the rest of the file is zero. If a
+    unit, or its size, at byte n runs over the file's end, the result is -1 - n.
     """
     at = 0
     while at + _END_MARK_SIZE <= file_size:

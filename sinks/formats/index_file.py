@@ -19,7 +19,7 @@ from reput.source.record.message_properties import hash_code
 
 HEADER_SIZE = 40
 SLOT_SIZE = 4
-# Slots are written in pages of the file system, since a batch's keys hit slots all over the file.
+# Slots are written in pages of the file system, because a batch's keys hit slots all over the file.
 SLOTS_A_PAGE = 4096 // SLOT_SIZE
 ENTRY = np.dtype([("key_hash", ">i4"), ("physical_offset", ">i8"), ("time_diff", ">i4"), ("previous", ">i4")])
 ENTRY_SIZE = ENTRY.itemsize
@@ -66,11 +66,11 @@ class IndexHeader:
 
     @property
     def next_entry(self) -> int:
-        """The number the next key gets (``IndexHeader#load``: 0 reads as 1)."""
+        """The number of the next key's entry (``IndexHeader#load``: 0 reads as 1)."""
         return max(1, self.index_count)
 
     def followed_by(self, count: int, first: tuple[int, int], last: tuple[int, int], fresh: int) -> IndexHeader:
-        """The header when `count` keys were put, which took `fresh` slots that were empty.
+        """The header after `count` keys were put, which took `fresh` slots that were empty.
 
         `first` and `last` are the physical offset and the store timestamp (ms) of the first and the last of them.
         """
@@ -102,7 +102,7 @@ def _put(
     offsets: Any,
     timestamps: Any,
 ) -> None:
-    """Set key `count` to the hash of a text that goes on from `seed` (``IndexFile#indexKeyHashMethod``)."""
+    """Set key `count` to the hash of a text that continues from `seed` (``IndexFile#indexKeyHashMethod``)."""
     value = abs(java_hash(data, at, size, seed))
     hashes[count] = value if value <= _INT_MAX else 0  # Math.abs(Integer.MIN_VALUE) is negative
     offsets[count] = offset
@@ -127,7 +127,7 @@ def put_keys(
     """Hash the keys of record `row`: the unique key, KEYS from left to right, TAGS on request.
 
     TAGS are a key of their own since 5.4.0, ``topic#T#tags``. Fills `hashes` (int32), `offsets` and `timestamps`
-    (int64) from key number `count` on; returns the new number of keys.
+    (int64) from key number `count`; returns the new number of keys.
     """
     if sys_flag & _TYPE_MASK == _ROLLBACK_TYPE:
         return count
@@ -158,7 +158,7 @@ def put_keys(
 
 @inlined
 def key_count_max(keys_size: int) -> int:
-    """How many keys a record with `keys_size` bytes of KEYS has at most, with its unique key and its tags."""
+    """The most keys of a record with `keys_size` bytes of KEYS, with its unique key and its tags."""
     return (keys_size + 1) // 2 + 2
 
 
@@ -166,8 +166,8 @@ def key_count_max(keys_size: int) -> int:
 def chain_entries(slots: Any, hashes: Any, first_entry: int, previous: Any) -> int:
     """Put entries numbered from `first_entry` into the slots, newest first in each chain.
 
-    `slots` (int32[maxHashSlotNum]) is changed; `previous` (int32, one for each key) takes each entry's predecessor.
-    Returns how many slots were empty before.
+    `slots` (int32[maxHashSlotNum]) is changed; `previous` (int32, one per key) gets each entry's predecessor. Returns
+    the number of slots that were empty before.
     """
     fresh = 0
     for i in range(hashes.size):
@@ -201,11 +201,11 @@ def put_entries(
     slots
         int32[maxHashSlotNum], changed.
     touched
-        bool, one for each SLOTS_A_PAGE slots: set where one of them is changed.
+        bool, one per SLOTS_A_PAGE slots: set if one of them is changed.
     ahead
         int64 scratch: the slots of keys that are looked up together.
     begin_timestamp, first_begin_timestamp
-        What time differences are measured from, and what that of the first of these entries is measured from.
+        The begins of time differences (ms): of all entries but the first, and of the first one.
     hashes, offsets, timestamps
         The keys: int32[n] not negative, int64[n], int64[n].
     entries
@@ -213,7 +213,7 @@ def put_entries(
 
     Returns
     -------
-    How many slots were empty before.
+    The number of slots that were empty before.
     """
     fresh = 0
     begin = first_begin_timestamp
@@ -252,7 +252,7 @@ def _time_diff(store_timestamp: int, begin_timestamp: int) -> int:
 def time_diffs(
     store_timestamps: np.ndarray[Any, np.dtype[np.int64]], begin_timestamp: int
 ) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Whole seconds since `begin_timestamp` (milliseconds), from 0 to 2^31 - 1; 0 where it is not above 0."""
+    """Whole seconds since `begin_timestamp` (milliseconds), from 0 to 2^31 - 1; 0 for earlier times."""
     if begin_timestamp <= 0:
         return np.zeros(len(store_timestamps), np.int64)
     # Java's division truncates and numpy's floors; below zero both are clipped to 0.

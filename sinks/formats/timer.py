@@ -9,11 +9,13 @@ import struct
 
 import numpy as np
 
-#: Below the store.
+from reput.source.arrays import Bools
+
+#: The files' names below the store.
 TIMER_WHEEL, TIMER_LOG, TIMER_CHECKPOINT = "timerwheel", "timerlog", "timercheck"
 
 #: A unit of the log (``TimerLog#append``); other units end a file. `written` and `delayed` are milliseconds: when the
-#: wheel took the message, and how long after that it is due. `previous` is the unit of the same slot before, or -1.
+#: wheel took the message, and how long after that it is due. `previous` is the previous unit of the same slot, or -1.
 TIMER_UNIT = np.dtype(
     [
         *(("size", ">i4"), ("previous", ">i8"), ("magic", ">i4"), ("written", ">i8"), ("delayed", ">i4")),
@@ -25,7 +27,7 @@ TIMER_SLOT = np.dtype([("time", ">i8"), ("first", ">i8"), ("last", ">i8"), ("num
 #: The checkpoint's numbers: the time up to which the wheel was read (ms), how far the log is on disk, the queue offset
 #: up to which timer messages were put into the wheel, and the same of the master.
 TIMER_CHECKPOINT_FORMAT = struct.Struct(">4q")
-#: Of the file, which is one page (``MappedFile.OS_PAGE_SIZE``).
+#: The size of the file, which is one page (``MappedFile.OS_PAGE_SIZE``).
 TIMER_CHECKPOINT_BYTES = 4096
 
 MAGIC_MAX = 0xF
@@ -34,18 +36,16 @@ BLANK_MAGIC = (0xBBCCDDEE ^ (1880681586 + 8)) - 2**32
 #: How far before a unit's end its physical offset and size are (``TimerMessageStore#reviseQueueOffset``).
 PLACE_BEFORE_END = 24
 PLACE = struct.Struct(">qi")
-#: How many slots a wheel has; those of half of them are in use at one time (``TIMER_WHEEL_TTL_DAY``).
+#: The number of a wheel's slots; half of them are in use at a time (``TIMER_WHEEL_TTL_DAY``).
 SLOTS = 2 * 7 * 24 * 3600
-#: How many slots of the past are never read (``TIMER_BLANK_SLOTS``).
+#: The number of past slots that are never read (``TIMER_BLANK_SLOTS``).
 BLANK_SLOTS = 60
 
 assert TIMER_UNIT.itemsize == 52
 assert TIMER_SLOT.itemsize == 32
 
 
-def is_unit(units: np.ndarray[tuple[int], np.dtype[np.void]]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Which of the units stand for a message (``TimerMessageStore#isMagicOK``), bool[n]."""
-    found: np.ndarray[tuple[int], np.dtype[np.bool_]] = (
-        (units["size"] == TIMER_UNIT.itemsize) & (units["magic"] >= 0) & (units["magic"] <= MAGIC_MAX)
-    )
+def is_unit(units: np.ndarray[tuple[int], np.dtype[np.void]]) -> Bools:
+    """Which units are a message's (``TimerMessageStore#isMagicOK``), bool[n]."""
+    found: Bools = (units["size"] == TIMER_UNIT.itemsize) & (units["magic"] >= 0) & (units["magic"] <= MAGIC_MAX)
     return found

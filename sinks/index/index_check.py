@@ -1,10 +1,10 @@
 """The index compared with the log: each file by itself, the keys of ranges, a walk key by key; and how far it agrees.
 
-`reput verify` reports what differs. `reput recover` keeps what agrees (`IndexCheck`): a broker that starts with an
-`abort` file deletes every index file newer than its checkpoint, and derives again only what its recovery happens to
-pass (``IndexService#load``): keys are lost, and a record's keys may be there twice. Here each key whose record the log
-still has is compared with the key that the record makes. Keys that agree stay. The index is cut back to before all keys
-of the first record that disagrees, so that deriving goes on there.
+`reput verify` reports what differs. `reput recover` keeps what agrees (`IndexCheck`). A broker that starts with an
+`abort` file deletes every index file newer than its checkpoint, and derives again only the keys of records that its
+recovery happens to pass (``IndexService#load``): keys are lost, and a record's keys may be there twice. Here each key
+whose record the log still has is compared with the key that the record makes. Keys that agree stay. The index is cut
+back to before all keys of the first record that disagrees, and derived again from there.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ from reput.sinks.formats.index_file import (
 )
 from reput.sinks.index.index_reader import Entries, IndexReader
 from reput.sinks.queue.queue_check import LogLimits
-from reput.source.arrays import Int32s, Int64s, leading
+from reput.source.arrays import Bools, Int32s, Int64s, leading
 from reput.source.errors import SinkError
 from reput.source.printable import counted
 
 # ----------------------------------------------------------------------------------------------------------------------
-# One index file by itself: its header's counts, its slots and chains, and what should be empty.
+# One index file by itself: its header's counts, its slots and chains, and the parts that should be empty.
 #
 # A walk from a key's slot finds the key if each slot points to its newest entry, and each entry to the one before it in
-# its slot. Both follow from the entries' hashes, so they are made again and compared. If they agree, each key's chain
-# reaches all its entries, and none of another slot, and every link leads to a smaller number.
+# its slot. Both follow from the entries' hashes, so they are computed again and compared. If they agree, each key's
+# chain reaches all its entries and no entry of another slot, and every link leads to a smaller number.
 
 _CHUNK = 1 << 20
 
 
 @dataclass
 class IndexFileCheck:
-    """Checks the file at position `file` of the row; memory: 8 bytes a slot, and a million entries."""
+    """Checks the file at position `file` of the row; memory: 8 bytes per slot, and a million entries."""
 
     row: IndexReader
     file: int
     findings: Findings
-    _end: int = 0  # behind the last entry, counted or put since
+    _end: int = 0  # after the last entry, counted or put since
 
     @property
     def name(self) -> str:
@@ -132,9 +132,9 @@ class IndexFileCheck:
         self.findings.note("entries_not_counted_yet", self._end - count)
 
     def _leads_back(self, slot: int, number: int, newest: int) -> bool:
-        """Whether entries behind the counted ones link from `number` to the slot's `newest` counted entry.
+        """Whether entries after the counted ones link from `number` to the slot's `newest` counted entry.
 
-        A put writes the entry, then the slot, then the count: such a put is under way, or its broker died.
+        A put writes the entry, then the slot, then the count: such a put is in progress, or its broker died.
         """
         if self.file < len(self.row.names) - 1 or number >= self.row.max_index_num:
             return False
@@ -173,7 +173,7 @@ class IndexFileCheck:
                 self._differ("index_header", text, at, expected, found)
 
     def _check_inherited(self) -> None:
-        """Check that a file without a key begins and ends where its predecessor ended; the first one has zeros."""
+        """Check that a file without keys begins and ends where its predecessor ended; the first file has zeros."""
         header = self.header
         pairs = [
             ("beginTimestamp", 0, header.begin_timestamp),
@@ -196,7 +196,7 @@ class IndexFileCheck:
                 self._differ("index_header", text, at, expected, found)
 
     def _check_empty(self) -> None:
-        """Check that entry 0 is unused, and that nothing lies behind the last entry."""
+        """Check that entry 0 is unused, and that only zeros follow the last entry."""
         name = self.row.names[self.file]
         self._check_zeros(self.row.entry_at(0), self.row.entries_of(name, 0, 1).tobytes())
         with self.row.open(name) as file:
@@ -219,12 +219,12 @@ class IndexFileCheck:
 # ----------------------------------------------------------------------------------------------------------------------
 # The keys of a range's records compared with the index files, and the results of all ranges joined.
 #
-# Keys are put in log order, so a range's keys lie together; they are found by the range's physical offsets.
+# Keys are put in log order, so a range's keys are consecutive; they are found by the range's physical offsets.
 
 
 @dataclass(frozen=True)
 class ComparedKeys:
-    """What a range found: if it `agrees`, its keys are exactly those numbered `[first, end)`, in order.
+    """The result of a range: if it `agrees`, its keys are exactly those numbered `[first, end)`, in order.
 
     The keys of records before `untagged_until` are without those of their tags, which releases before 5.4.0 do not put.
     """
@@ -249,9 +249,9 @@ def compare_index(row: IndexReader, keys: KeyEntries, start: int, end: int) -> C
 def compare_untagged(
     row: IndexReader, tagged: KeyEntries, plain: KeyEntries, start: int, end: int
 ) -> ComparedKeys | None:
-    """Compare as `compare_index`, with keys of tags from some record on; `plain` are the keys without those of tags.
+    """Like `compare_index`, if only records from some offset on have keys of tags; `plain` are the keys without these.
 
-    None where no key of a tag is missing before the first one that the index has.
+    None if no key of a tag is missing before the first one that the index has.
     """
     first, behind = row.search(start), row.search(end)
     found = row.entries(first, behind - first)
@@ -266,24 +266,20 @@ def compare_untagged(
     return replace(compare_index(row, keys, start, end), untagged_until=upgraded)
 
 
-def same_keys(found: Entries, keys: KeyEntries) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def same_keys(found: Entries, keys: KeyEntries) -> Bools:
     """Which entries have the hash and the physical offset of the key with the same number, bool[n]."""
-    same: np.ndarray[tuple[int], np.dtype[np.bool_]] = (found["key_hash"] == keys.hashes) & (
-        found["physical_offset"] == keys.offsets
-    )
+    same: Bools = (found["key_hash"] == keys.hashes) & (found["physical_offset"] == keys.offsets)
     return same
 
 
-def same_times(
-    row: IndexReader, found: Entries, keys: KeyEntries, first: int
-) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Which entries, from key `first` on, have the time difference of their record's store time, bool[n]."""
-    same: np.ndarray[tuple[int], np.dtype[np.bool_]] = found["time_diff"] == expected_diffs(row, found, keys, first)
+def same_times(row: IndexReader, found: Entries, keys: KeyEntries, first: int) -> Bools:
+    """Which entries, beginning with key `first`, have the time difference of their record's store time, bool[n]."""
+    same: Bools = found["time_diff"] == expected_diffs(row, found, keys, first)
     return same
 
 
 def expected_diffs(row: IndexReader, found: Entries, keys: KeyEntries, first: int) -> Int64s:
-    """The expected time differences, in seconds, of entries from key `first` on."""
+    """The expected time differences, in seconds, of entries beginning with key `first`."""
     bases = row.time_bases(first, len(found))
     diffs = np.where(bases > 0, np.clip((keys.timestamps - bases) // 1000, 0, TIME_DIFF_MAX), 0)
     unknown = bases < 0
@@ -307,8 +303,8 @@ def _edges_agree(row: IndexReader, keys: KeyEntries, first: int) -> bool:
 def keys_join(row: IndexReader, ranges: Iterable[ComparedKeys], log: LogLimits, findings: Findings) -> bool:
     """Whether all ranges agree, and their keys join without gaps, in log order.
 
-    Keys before the first are counted as ``expired_keys``, those behind the last as ``keys_behind_the_end``, and those
-    between two ranges that lead to what the log lacks as ``keys_not_judged``.
+    Keys before the first are counted as ``expired_keys``, those after the last as ``keys_behind_the_end``. Keys between
+    two ranges that lead to missing stretches of the log are counted as ``keys_not_judged``.
     """
     first, end, unjudged = None, None, 0
     for compared in ranges:
@@ -326,11 +322,12 @@ def keys_join(row: IndexReader, ranges: Iterable[ComparedKeys], log: LogLimits, 
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# A walk key by key along index and log, which names what a comparison of whole ranges found to differ.
+# A walk key by key along index and log, which names each difference after a comparison of ranges has found that there
+# are some.
 
 # How far to look for the next key at which entries and keys agree again.
 _LOOK_AHEAD = 256
-# With so many differences it is another index: the rest is not compared.
+# An index with this many differences belongs to another log: the rest is not compared.
 _DIFFERENCES_MAX = 10_000
 
 
@@ -349,8 +346,8 @@ class IndexWalk:
     ) -> None:
         """Begin at key `first`.
 
-        `hashes_at` gives the hashes of the keys of the log's record at a physical offset, none without a record there.
-        `may_lag` makes keys that are missing at the very end a note.
+        `hashes_at` gives the hashes of the keys of the log's record at a physical offset; none without a record there.
+        With `may_lag`, keys that are missing at the very end are a note.
         """
         self._row = row
         self._at = first
@@ -363,7 +360,7 @@ class IndexWalk:
         self._missing: list[tuple[int, int]] = []  # (hash, offset) since the entries ended
 
     def take(self, keys: KeyEntries) -> None:
-        """Go on with the next keys."""
+        """Compare the next keys, in log order."""
         done = 0
         while done < len(keys.hashes) and not self._gave_up:
             self._pass_over_missing()
@@ -380,7 +377,7 @@ class IndexWalk:
                 done += self._step(found[agreeing:], rest.between(agreeing, len(rest.hashes)))
 
     def _pass_over_missing(self) -> None:
-        """Pass over the keys of records that the log lacks: they cannot be judged."""
+        """Pass over the keys of records that the log lacks: nothing can judge them."""
         while self._log.missing and len(found := self._row.entries(self._at, _LOOK_AHEAD)):
             count = leading(self._log.lacks(found["physical_offset"].astype(np.int64)))
             self._findings.note("keys_not_judged", count)
@@ -394,7 +391,7 @@ class IndexWalk:
         return self._findings.differences >= _DIFFERENCES_MAX
 
     def close(self) -> None:
-        """Report keys for which no entry was left, and entries for which no key was left."""
+        """Report keys that have no entry, and entries that have no key."""
         if self._gave_up:
             text = f"{_DIFFERENCES_MAX} keys differ: the rest of the index is not compared; derive it again"
             self._findings.differ(Difference("given_up", text, INDEX))
@@ -440,7 +437,7 @@ class IndexWalk:
                 self._base = None
 
     def _check_first(self, file: int, diffs: Entries, times: Entries) -> None:
-        """Check a file's first key: it sets the begin, but its own time counts from what the file inherited."""
+        """Check a file's first key: it sets the begin, but its own time counts from the end that the file inherited."""
         self._base = int(times[0])
         self._check_time(file, "beginTimestamp", 0, self._base, self._row.headers[file].begin_timestamp)
         inherited = self._last_time if file else None if self._row.may_follow_expired else 0
@@ -463,7 +460,7 @@ class IndexWalk:
         )
 
     def _step(self, found: Entries, keys: KeyEntries) -> int:
-        """Pass over the next entry, which has the wrong key, over the key, or both; returns how many keys it passed."""
+        """Pass over the next entry, whose key is wrong, over the key, or both; return the number of keys passed."""
         if _same(found, 1, keys, 1):
             self._changed(found, keys)
             return 1
@@ -531,7 +528,7 @@ def _next_key(keys: KeyEntries, entry: Entries) -> int:
     return _first(np.flatnonzero(near & (keys.offsets[1:_LOOK_AHEAD] == entry["physical_offset"])))
 
 
-def _first(rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> int:
+def _first(rows: Int64s) -> int:
     return int(rows[0]) + 1 if len(rows) else 0
 
 
@@ -549,7 +546,7 @@ def _describe(key_hash: int, offset: int) -> str:
 class _File:
     """One file on disk: its header, its entries from number 0 on, and whether the rest is as it should be.
 
-    `is_counted` covers the header's two counts, `is_clean` the slots and the bytes behind the last entry.
+    `is_counted` covers the header's two counts, `is_clean` the slots and the bytes after the last entry.
     """
 
     name: str
@@ -565,9 +562,9 @@ class _File:
 
 @dataclass(frozen=True)
 class IndexState:
-    """The index once everything from the record at `end` on is cut off.
+    """The index after everything from the record at `end` on is cut off.
 
-    `state` is that of a progress record, `removed` names the files that go, `entries_dropped` counts entries of the
+    `state` is that of a progress record, `removed` names the files to remove, `entries_dropped` counts entries of the
     newest file that is kept, and `is_mended` is whether other bytes of that file change.
     """
 
@@ -609,13 +606,13 @@ class IndexCheck:
 
     @property
     def trusted_until(self) -> int:
-        """Behind the last record whose keys are trusted, since it lies before the start; 0 without any."""
+        """The physical offset after the begin of the last trusted record, which is before the start; 0 without any."""
         if self._file is None or self._next == 1:
             return 0
         return int(self._file.entries["physical_offset"][self._next - 1]) + 1
 
     def compare(self, keys: KeyEntries) -> None:
-        """Go on with the next batch's keys; sets `disagrees_at` to the first record whose key differs or is missing."""
+        """Compare the next batch's keys; set `disagrees_at` to the first record whose key differs or is missing."""
         assert self.disagrees_at is None
         done = 0
         while done < len(keys.hashes):
@@ -646,8 +643,8 @@ class IndexCheck:
         """Cut the index to the agreeing keys of records before `end`, or before an earlier offset.
 
         `last_record` is the physical offset of the last record in `[start, end)`, -1 without one. `store_timestamp`
-        gives that of a record by its offset, None if the log no longer has the record. `known` is the state of the
-        present progress record.
+        gives the store timestamp of a record by its offset, None if the log no longer has the record. `known` is the
+        state of the present progress record.
         """
         at, file, count = self._at, self._file, self._next
         while file is not None and (at > 0 if count == 1 else int(file.entries["physical_offset"][count - 1]) >= end):
@@ -664,7 +661,7 @@ class IndexCheck:
         header = self._header(file, count, store_timestamp)
         stamp_before = self._end_timestamp_before(at, known)
         if count >= self._max_index_num and last_record > header.end_phy_offset:
-            # The message behind the one that filled the file has made the next file.
+            # The message after the one that filled the file has made the next file.
             full, at, count, successor = header, at + 1, 1, self._load(at + 1)
             if successor is None:
                 return self.cut(max(self._start, full.end_phy_offset), -1, store_timestamp, known)
@@ -677,7 +674,7 @@ class IndexCheck:
         return IndexState(end, state, removed, file.next_entry - count, is_mended)
 
     def _may_be_inherited(self, header: IndexHeader) -> bool:
-        """Whether the oldest file's header, without a key, is that of a new file, even behind one that has expired."""
+        """Whether the oldest file's header, without keys, is that of a new file, perhaps after an expired one."""
         offset, stamp = header.begin_phy_offset, header.begin_timestamp
         same = (header.end_phy_offset, header.end_timestamp) == (offset, stamp)
         return same and (offset == stamp == 0 or (0 < offset < self._start and stamp > 0))
@@ -687,7 +684,7 @@ class IndexCheck:
         return IndexState(end, state, tuple(self.names), 0, is_mended=False)
 
     def _agreeing(self, keys: KeyEntries) -> int:
-        """How many leading `keys` agree with the next entries, of which there are enough."""
+        """The number of leading `keys` that agree with the next entries, of which there are enough."""
         assert self._file is not None
         file, first = self._file, self._next
         found = file.entries[first : first + len(keys.hashes)]
@@ -697,7 +694,7 @@ class IndexCheck:
             if self._at > 0:
                 diffs[:1] = time_diffs(keys.timestamps[:1], self._previous_end)
             else:
-                # What the very first file on disk inherited has expired with its predecessor.
+                # The time that the very first file on disk inherited has expired with its predecessor.
                 diffs[:1] = found["time_diff"][:1]
             same[0] &= file.header.begin_phy_offset == keys.offsets[0]
             same[0] &= file.header.begin_timestamp == keys.timestamps[0]
@@ -708,7 +705,7 @@ class IndexCheck:
         return leading(same)
 
     def _next_file(self) -> _File | None:
-        """The file behind this one; None unless this one is full."""
+        """The next file if this one is full, or else None."""
         assert self._file is not None
         return self._load(self._at + 1) if self._file.next_entry >= self._max_index_num else None
 
@@ -744,10 +741,10 @@ class IndexCheck:
         )
 
     def _end_timestamp_before(self, at: int, known: Mapping[str, Any] | None) -> int:
-        """The end (ms) of the file before: ``indexMsgTimestamp`` of the store checkpoint."""
+        """The end (ms) of the previous file: ``indexMsgTimestamp`` of the store checkpoint."""
         if at > 0:
             return self._reader.headers[at - 1].end_timestamp
-        # The file before may have expired; a sink remembers.
+        # The previous file may have expired; a sink remembers its end.
         return int(known["index_msg_timestamp"]) if known and known["file"] == self.names[0] else 0
 
     def _check_sizes(self) -> None:
@@ -764,8 +761,8 @@ class IndexCheck:
     def _load(self, at: int) -> _File | None:
         """The file at position `at` of the row; None if there is none, or if it is unusable.
 
-        Every file but the last must be full and have its slots in order; the last file's slots are made again at the
-        next start anyway.
+        Every file but the last must be full and have its slots in order; the next start makes the last file's slots
+        again anyway.
         """
         if not 0 <= at < len(self.names):
             return None
@@ -794,5 +791,5 @@ class IndexCheck:
 
 
 def _unused_count(header: IndexHeader) -> int:
-    """The count in a file without a key: 0 as 4.9.3 leaves it, or 1 as a flush leaves it."""
+    """The count in a file without keys: 0 as 4.9.3 leaves it, or 1 as a flush leaves it."""
     return header.index_count if header.index_count in (0, 1) else 0

@@ -25,7 +25,7 @@ from reput.source.record.message_properties import hash_code
 Entries = np.ndarray[Any, Any]
 
 _SLOT = np.dtype(">i4")
-# Where the sizes of a file are not known: what is searched at once, and how many findings are looked at.
+# For a file of unknown sizes: the bytes searched at once, and the number of candidates tried.
 _SEARCHED_BYTES = 1 << 20
 _CANDIDATES_MAX = 10_000
 assert _SLOT.itemsize == SLOT_SIZE
@@ -42,7 +42,7 @@ def index_file_names(root: Path) -> list[str]:
 
 @dataclass(frozen=True)
 class OpenIndexFile:
-    """One index file, open for reading. Bytes that a short file lacks read as zeros. Entries are numbered from 0."""
+    """One index file, open for reading. Missing bytes of a short file read as zeros. Entries are numbered from 0."""
 
     descriptor: int
     max_hash_slot_num: int
@@ -76,11 +76,11 @@ class OpenIndexFile:
         return np.frombuffer(self._read(HEADER_SIZE, SLOT_SIZE * self.max_hash_slot_num), _SLOT)
 
     def entries(self, number: int, count: int) -> Entries:
-        """`count` entries from `number` on."""
+        """`count` entries beginning with `number`."""
         return np.frombuffer(self._read(entry_at(number, self.max_hash_slot_num), count * ENTRY_SIZE), ENTRY)
 
     def filled_behind(self, number: int) -> Iterator[tuple[int, bytes]]:
-        """The extents with data from entry `number` on, each with the byte at which it begins."""
+        """The extents with data from entry `number` on, each with the byte where it begins."""
         for begin, end in list(data_extents(self.descriptor, entry_at(number, self.max_hash_slot_num))):
             yield begin, os.pread(self.descriptor, end - begin, begin)
 
@@ -96,22 +96,22 @@ def open_index_file(path: Path, max_hash_slot_num: int = 0) -> Iterator[OpenInde
 
 
 def entry_at(number: int, max_hash_slot_num: int) -> int:
-    """The byte of a file at which entry `number` stands."""
+    """The byte of a file where entry `number` begins."""
     return HEADER_SIZE + SLOT_SIZE * max_hash_slot_num + ENTRY_SIZE * number
 
 
 def deduced_sizes(path: Path, known: Iterable[int] = ()) -> tuple[int, int] | None:
-    """``maxHashSlotNum`` and ``maxIndexNum`` of a file by what it holds; None where it does not tell.
+    """``maxHashSlotNum`` and ``maxIndexNum`` of a file, deduced from its content; None if that is not possible.
 
-    A file's size has both in one sum. The newest entry has the record that the header ends with, and stands in the slot
-    of its hash: only the right numbers lead there. Numbers of slots that are `known` are tried first.
+    A file's size has both in one sum. The newest entry belongs to the record that the header ends with, and its number
+    is in the slot of its hash: only the right sizes lead there. Numbers of slots that are `known` are tried first.
     """
     with open_for_reading(str(path)) as descriptor:
         header = IndexHeader.decode(os.pread(descriptor, HEADER_SIZE, 0).ljust(HEADER_SIZE, b"\0"))
         size, number = os.fstat(descriptor).st_size, header.index_count - 1
         if number < 1:
             return None
-        by_size = (size - HEADER_SIZE) // (SLOT_SIZE + 4 * ENTRY_SIZE)  # the defaults have four keys a slot
+        by_size = (size - HEADER_SIZE) // (SLOT_SIZE + 4 * ENTRY_SIZE)  # the defaults have four keys per slot
         candidates = (*known, by_size)
         searched = itertools.islice(_slots_by_entry(descriptor, header.end_phy_offset, number), _CANDIDATES_MAX)
         for slots in itertools.chain(candidates, searched):
@@ -128,7 +128,7 @@ def deduced_sizes(path: Path, known: Iterable[int] = ()) -> tuple[int, int] | No
 
 
 def _slots_by_entry(descriptor: int, physical_offset: int, number: int) -> Iterator[int]:
-    """How many slots there are if entry `number` is one of those with that physical offset, for each of them."""
+    """The number of slots if entry `number` is an entry with that physical offset, for each such entry."""
     if physical_offset <= 0:  # zeros are everywhere
         return
     wanted = physical_offset.to_bytes(8, "big")
@@ -148,7 +148,7 @@ def _slots_by_entry(descriptor: int, physical_offset: int, number: int) -> Itera
 class IndexReader:
     """The index below `root`; keys are numbered from 0 across all files, entries from 1 in each file.
 
-    `may_follow_expired` says that there may have been files before the first one.
+    `may_follow_expired` says that earlier files may have expired.
     """
 
     root: Path
@@ -163,7 +163,7 @@ class IndexReader:
 
     @cached_property
     def headers(self) -> list[IndexHeader]:
-        """Each file's header; bytes that a short file lacks read as zeros."""
+        """Each file's header; missing bytes of a short file read as zeros."""
         headers = []
         for name in self.names:
             with self.open(name) as file:
@@ -180,7 +180,7 @@ class IndexReader:
 
     @property
     def keys(self) -> int:
-        """How many keys there are by the headers."""
+        """The number of keys by the headers."""
         return self.starts[-1]
 
     def file_of(self, key: int) -> int:
@@ -188,13 +188,13 @@ class IndexReader:
         return bisect_right(self.starts, key, 0, len(self.names)) - 1
 
     def where(self, key: int) -> tuple[str, int, int]:
-        """Where key `key` is: its file's path below the root, the byte in the file, and the entry's number there."""
+        """The place of key `key`: its file's path below the root, the byte in the file, the entry's number there."""
         file = self.file_of(key)
         number = key - self.starts[file] + 1
         return f"{INDEX}/{self.names[file]}", self.entry_at(number), number
 
     def entry_at(self, number: int) -> int:
-        """The byte of a file at which entry `number` stands."""
+        """The byte of a file where entry `number` begins."""
         return entry_at(number, self.max_hash_slot_num)
 
     def path(self, name: str) -> Path:
@@ -208,7 +208,7 @@ class IndexReader:
             yield file
 
     def entries(self, first: int, count: int) -> Entries:
-        """Up to `count` entries from key `first` on, across files."""
+        """Up to `count` entries beginning with key `first`, across files."""
         parts = []
         while count > 0 and first < self.keys:
             file = self.file_of(first)
@@ -218,7 +218,7 @@ class IndexReader:
         return np.concatenate(parts) if parts else np.empty(0, ENTRY)
 
     def entries_of(self, name: str, number: int, count: int) -> Entries:
-        """`count` entries of one file from entry `number` on; bytes that a short file lacks read as zeros."""
+        """`count` entries of one file beginning with `number`; missing bytes of a short file read as zeros."""
         with self.open(name) as file:
             return file.entries(number, count)
 
@@ -228,7 +228,7 @@ class IndexReader:
             return file.slots()
 
     def search(self, physical_offset: int) -> int:
-        """The number of the first key of a record at `physical_offset` or later, where the keys are in log order."""
+        """The number of the first key of a record at `physical_offset` or later, if the keys are in log order."""
         low, high = 0, self.keys
         while low < high:
             middle = (low + high) // 2
@@ -239,10 +239,10 @@ class IndexReader:
         return low
 
     def time_bases(self, first: int, count: int) -> Int64s:
-        """The times that those of keys `[first, first + count)` count from, in ms, by the headers.
+        """The times from which the times of keys `[first, first + count)` count, in ms, by the headers.
 
-        A file's first key counts from the end that the file inherited: 0 where it had no predecessor, -1 where its
-        predecessor may have expired.
+        A file's first key counts from the end that the file inherited: 0 without a predecessor, -1 if its predecessor
+        may have expired.
         """
         bases = np.empty(count, np.int64)
         done = 0
@@ -259,7 +259,7 @@ class IndexReader:
 # ----------------------------------------------------------------------------------------------------------------------
 # Offsets by key from index files (``IndexService#queryOffset``, ``IndexFile#selectPhyOffset``); read only.
 
-# So many entries that are too old cost a tenth of a second.
+# Passing over this many entries that are too old takes a tenth of a second.
 _OLDER_MAX = 10_000
 
 
@@ -271,11 +271,11 @@ def index_key_hash(key: str) -> int:
 
 @dataclass
 class QueryOffsetResult:
-    """Commitlog offsets of entries with the key's hash, newest first; an offset that the index has twice comes twice.
+    """Commitlog offsets of entries with the key's hash, newest first; repeated if the index has an offset twice.
 
     A hash has 32 bits, so any of them may belong to another key. `damages` has a sentence for each contradiction in the
-    files that was passed over. `older_left` is how many entries that are too old are still passed over before the
-    search ends at the first of them, as a broker's does.
+    files that was passed over. `older_left` is the number of entries that are too old and are still passed over before
+    the search ends at the first of them, as a broker's search does.
     """
 
     phy_offsets: list[int] = field(default_factory=list)
@@ -304,21 +304,21 @@ class IndexLookup:
     def query_offset(
         self, topic: str, key: str, max_num: int, begin: int, end: int, *, times_rise: bool = True
     ) -> QueryOffsetResult:
-        """Look a key up in the files from the newest to the oldest, as ``IndexService#queryOffset`` does.
+        """Search a key in the files from the newest to the oldest, as ``IndexService#queryOffset`` does.
 
         Parameters
         ----------
         topic, key
             As the producer gave them; a unique key is a key like any other.
         max_num
-            How many entries to take at most, including those of other keys with the same hash.
+            The most entries to take, including those of other keys with the same hash.
         begin, end
             Times in milliseconds, both inclusive. An entry's time is the store time cut to whole seconds from the
             file's begin, so give a `begin` that is 1000 ms early.
         times_rise
             End a search at the first entry or file that is too old, as a broker does. Otherwise some thousand of them
-            are passed over, and entries whose time the file cannot tell are taken, too: after the clock went back
-            older entries have later times, and a message from before its file's first one has that one's time.
+            are passed over, and entries whose time the file cannot tell are also taken: after the clock went back older
+            entries have later times, and a message from before its file's first one has that one's time.
 
         Raises
         ------
@@ -338,7 +338,7 @@ class IndexLookup:
                     if result.older_left > 0 or _is_time_matched(header, begin, end):
                         file = _IndexFile(opened, path, self.max_index_num)
                         file.select_phy_offset(result, key_hash, max_num, begin, end)
-            except FileNotFoundError:  # it has expired since it was listed, as have all older ones
+            except FileNotFoundError:  # it has expired since it was listed, and so have all older ones
                 break
             is_older = header.begin_timestamp < begin and result.older_left <= 0
             if is_older or len(result.phy_offsets) >= max_num:
@@ -386,11 +386,11 @@ class _IndexFile:
         """Add the offsets of a hash's entries (``IndexFile#selectPhyOffset``).
 
         An entry's predecessor is older and has a smaller number, so the walk ends: it stops at the first link that does
-        not lead to a smaller number. A crash between slot and header leaves an entry that links to itself; the broker
-        stops there too, but follows any other such link for ever.
+        not lead to a smaller number. A crash between slot and header leaves an entry that links to itself. The broker
+        also stops there, but follows any other such link for ever.
         """
         slot = key_hash % self.file.max_hash_slot_num
-        # A broker sets the slot, then the count. Read in the same order, the count is never two behind.
+        # A broker sets the slot, then the count. Read in the same order, the count is at most one too low.
         number = self.file.slot(slot)
         header = self.file.header()
         count = header.next_entry
@@ -405,14 +405,14 @@ class _IndexFile:
                 f"{self.path}: slot {slot} points to entry {number} of {count}; its entries cannot be found"
             )
             return
-        # After a crash a slot may point to the entry behind the counted ones; entry maxIndexNum does not exist.
+        # After a crash a slot may point to the entry after the counted ones; entry maxIndexNum does not exist.
         while 0 < number < self.max_index_num and count > 1 and len(result.phy_offsets) < max_num:
             entry_hash, phy_offset, time_diff, previous = self.file.entries(number, 1)[0].item()
             if time_diff < 0:
                 result.damages.append(f"{self.path}: entry {number} has the time difference {time_diff}")
                 return
             time = header.begin_timestamp + 1000 * time_diff
-            # Of the first entry the broker counts from another file's time; a difference that is negative becomes 0.
+            # The broker counts the first entry from another file's time; a negative difference becomes 0.
             has_no_time = result.older_left > 0 and (time_diff == 0 or number == 1)
             if entry_hash == key_hash and (has_no_time or begin <= time <= end):
                 result.phy_offsets.append(phy_offset)

@@ -1,6 +1,6 @@
 """The row of index files as it is written, and the sink that keeps it (``IndexService`` of 4.9.3).
 
-Of one file, slots are kept in memory; entries, slots and header go to disk in that order (``IndexFile``).
+The slots of one file are in memory. Entries, slots and header go to disk in that order (``IndexFile``).
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from reput.source.arrays import Int32s, Int64s
 from reput.source.errors import SinkError
 
 _log = logging.getLogger(__name__)
-# Keys that are looked up together: their slots stay in the processor's nearest cache.
+# The number of keys looked up together: their slots stay in the processor's nearest cache.
 _KEYS_AT_ONCE = 128
-# Entries and slots that are written together: they go to the system from the processor's cache, in reused memory.
+# The numbers of entries and slots written together: they go to the system from the processor's cache, in reused memory.
 _ENTRIES_A_WRITE = 32 * 1024
 _SLOTS_A_WRITE = 64 * 1024
 
@@ -76,7 +76,7 @@ class IndexFile:
     def recover(self) -> None:
         """Bring the file on disk to the state of the header in memory.
 
-        The slots are made again from the entries, since a crash may have left slots that point behind the header's
+        The slots are computed again from the entries: after a crash slots may point to entries beyond the header's
         count, which would hide their chains.
         """
         path = self._files.root.joinpath(*self._parts)
@@ -112,7 +112,7 @@ class IndexFile:
 
     @property
     def room(self) -> int:
-        """How many keys still fit."""
+        """The number of keys that still fit."""
         return self._max_index_num - self.header.next_entry
 
     @property
@@ -123,13 +123,13 @@ class IndexFile:
     def put(self, keys: KeyEntries) -> None:
         """Write the entries of `keys`, at least one and at most `room`; slots and header stay in memory until `flush`.
 
-        The caller syncs; `recover` mends what a crash in between leaves.
+        The caller syncs; `recover` repairs the file after a crash in between.
         """
         count, first = len(keys.hashes), self.header.next_entry
         assert 0 < count <= self.room
         self._take_back_slots()
         header = self.header.followed_by(count, keys.first, keys.last, 0)
-        # The first key's time is measured from the begin that the file inherited, the others' from its own begin.
+        # The first key's time counts from the begin that the file inherited, the others' from its own begin.
         begin = self.header.begin_timestamp
         entries = np.empty((min(count, _ENTRIES_A_WRITE), ENTRY_SIZE), np.uint8)
         ahead = np.empty(_KEYS_AT_ONCE, np.int64)
@@ -146,18 +146,18 @@ class IndexFile:
         self.header = self.header.followed_by(count, keys.first, keys.last, fresh)
 
     def flush(self, *, slots: bool = True) -> None:
-        """Write the changed slots, unless they are to wait, and then the header; the caller syncs.
+        """Write the changed slots, if `slots`, and then the header; the caller syncs.
 
-        Keys hit slots all over the file: where many are put, writing the slots once at the end is much less.
+        Keys hit slots all over the file: with many keys, it is much less to write the slots once at the end.
         """
         if slots:
             self.write_slots()
         self._write_header()
 
     def hand_over_slots(self, directory: Path) -> Path | None:
-        """Leave the slots to a task, in a scratch file in `directory`; None where no key was put yet.
+        """Leave the slots to a task, in a scratch file in `directory`; None if no key was put yet.
 
-        `flush` leaves them out until `go_on` has been called with what the task has made of them.
+        `flush` leaves them out until `go_on` has been called with the task's result.
         """
         self._touched[:] = False
         kept, self._kept = self._kept, None
@@ -168,16 +168,16 @@ class IndexFile:
         return write_scratch(directory, self._slots.data)
 
     def go_on(self, header: IndexHeader, kept: Path | None) -> None:
-        """Go on where a task has put keys: at `header`, with the slots that are kept; None if they are on disk."""
+        """Continue after a task has put keys: with `header`, and the slots in the file `kept`, or on disk if None."""
         self.header, self._kept = header, kept
 
     def read_slots(self, kept: Path) -> None:
-        """Take the slots out of a scratch file; all that are not empty may differ from those on disk."""
+        """Load the slots of a scratch file; every slot that is not empty may differ from the one on disk."""
         self._slots[:] = np.fromfile(kept, self._slots.dtype)
         self._touched[np.flatnonzero(self._slots) // SLOTS_A_PAGE] = True
 
     def _take_back_slots(self) -> None:
-        """Take the slots back into memory, if they are in a scratch file, and remove that."""
+        """Load the slots again if they are in a scratch file, and remove that file."""
         kept, self._kept = self._kept, None
         if kept is not None:
             self.read_slots(kept)
@@ -201,7 +201,7 @@ class IndexFile:
         self._files.write(*self._parts, offset=0, data=self.header.encode())
 
     def _clear_entries(self, first: int) -> None:
-        """Zero what a crash left from entry `first` on."""
+        """Zero the entries from `first` on that a crash left."""
         path = self._files.root.joinpath(*self._parts)
         with path.open("rb") as file:
             for begin, end in list(data_extents(file.fileno(), self._entries_at + ENTRY_SIZE * first)):
@@ -227,7 +227,7 @@ def index_file_name(now: float, last: str | None) -> str:
     if last is not None:
         try:
             moment = max(moment, datetime.strptime(last + "000", _NAME_FORMAT) + _MILLISECOND)  # noqa: DTZ007
-        except ValueError:  # a broker takes any number for a name
+        except ValueError:  # a broker accepts any number as a name
             return max(moment.strftime(_NAME_FORMAT)[:-3], f"{int(last) + 1:017d}")
     return moment.strftime(_NAME_FORMAT)[:-3]
 
@@ -249,7 +249,7 @@ class IndexPut:
 
 @dataclass(frozen=True)
 class IndexPutDone:
-    """What a task has made of an `IndexPut`: the file's header, and its slots unless the file is full."""
+    """A task's result for an `IndexPut`: the file's header, and its slots unless the file is full."""
 
     header: IndexHeader
     slots: Path | None
@@ -261,7 +261,7 @@ PutKeys = Callable[[PieceEntries, list[IndexPut]], list[IndexPutDone]]
 def put_keys_into_file(files: DurableFiles, entries: PieceEntries, put: IndexPut) -> IndexPutDone:
     """Write the entries of an `IndexPut`, whose keys are in `entries`, durably, and the slots if they fill the file.
 
-    The header is left to the caller: a call that comes late, from a machine that was given up, changes no byte.
+    The caller writes the header, so a late call from a machine that was given up changes no byte.
     """
     file = IndexFile(files, put.file, *put.sizes, put.header)
     if put.slots is not None:
@@ -291,7 +291,7 @@ class IndexSink(KeepsProgress):
         *,
         count_of_empty: int = 0,
     ) -> None:
-        """`clock` (seconds since 1970) only names new files.
+        """Take a `clock` (seconds since 1970), which only names new files.
 
         `count_of_empty` is the count in a file's header before its first key: 0 up to 4.9.x. 5.x writes its counters at
         every stop, and so 1, the number of the first entry.
@@ -312,11 +312,11 @@ class IndexSink(KeepsProgress):
 
     @property
     def files(self) -> DurableFiles:
-        """What writes the index files; of those before the last one the sink keeps nothing else."""
+        """The writer of the index files; the sink keeps nothing else of files before the last one."""
         return self._files
 
     def recover(self, start_offset: int) -> SinkProgress:
-        """Go on at the progress record; later files and keys are dropped. See ``Sink.recover``."""
+        """Continue at the progress record; later files and keys are dropped. See ``Sink.recover``."""
         record = self._record.load()
         names = index_file_names(self._files.root)
         if record is not None and record.state["file"] is not None and record.state["file"] not in names:
@@ -345,14 +345,14 @@ class IndexSink(KeepsProgress):
     def write(self, batch: LogicBatch, *, slots_later: bool = False, put_keys: PutKeys | None = None) -> AnomalyCounts:
         """Add the batch's keys; see ``Sink.write``. The index has no anomalies: its records come in log order.
 
-        With `slots_later` the slots of the last file are written by `finish`; `recover` makes them again where `finish`
-        was not reached. `put_keys` does ``put_keys_into_file`` for each file, and leaves the slots for later, too.
+        With `slots_later`, `finish` writes the slots of the last file; if `finish` was not reached, `recover` computes
+        them again. `put_keys` does ``put_keys_into_file`` for each file, and also leaves the slots for later.
         """
         rest = not_yet_written(self.name, self.end_offset, batch)
         if rest is None:
             return NO_ANOMALIES
         entries = rest.entries
-        if not entries.paths:  # a batch that is partly written is in no file
+        if not entries.paths:  # no file has exactly the rest of a batch that is partly written
             put_keys = None
         if put_keys is None:
             for keys in entries.keys_by_piece():
@@ -360,7 +360,7 @@ class IndexSink(KeepsProgress):
         else:
             self._put_elsewhere(entries, put_keys)
         last_key = entries.key(entries.key_count - 1)[0] if entries.key_count else -1
-        # Every message first looks for a file to write to, so one without keys behind a full file makes the next.
+        # Every message first gets a file to write to, so one without keys after a full file makes the next.
         last = batch.last_record.offset if batch.last_record is not None else -1
         if last >= self.end_offset and (self._file is None or (self._file.is_full and last > last_key)):
             self._roll()
@@ -371,7 +371,7 @@ class IndexSink(KeepsProgress):
         return NO_ANOMALIES
 
     def finish(self) -> None:
-        """Complete what `write` left for later, durably."""
+        """Write, durably, everything that `write` left for later."""
         if self._file is not None:
             self._file.flush()
             self._files.sync()
@@ -396,7 +396,7 @@ class IndexSink(KeepsProgress):
             sizes = self._max_hash_slot_num, self._max_index_num
             puts.append(IndexPut(file.name, sizes, file.header, slots, done, until))
             files.append(file)
-            # The next file inherits its header from this one's, of which only the number of slots is not known yet.
+            # The next file inherits from this one's header, in which only the number of slots is unknown yet.
             header = file.header.followed_by(until - done, entries.key(done), entries.key(until - 1), 0)
             file.go_on(header, None)
             done = until
@@ -410,7 +410,7 @@ class IndexSink(KeepsProgress):
         return self._file if self._file is not None and not self._file.is_full else self._roll()
 
     def _roll(self) -> IndexFile:
-        """Create the next file; its begin and end are the last file's end, where that is above 0."""
+        """Create the next file; its begin and end are the last file's end, if that is above 0."""
         last = self._file
         header = IndexHeader(index_count=self._count_of_empty)
         if last is not None:
@@ -432,14 +432,14 @@ class IndexSink(KeepsProgress):
         return IndexFile(self._files, name, self._max_hash_slot_num, self._max_index_num, header)
 
     def _adopt(self, names: list[str], start_offset: int) -> SinkProgress:
-        """Go on behind a broker's files; without any, begin at `start_offset`."""
+        """Continue after a broker's files; without any, begin at `start_offset`."""
         headers = [self._header(name) for name in names]
         state = {
             "file": names[-1] if names else None,
             "header": asdict(headers[-1]) if names else None,
             "index_msg_timestamp": headers[-2].end_timestamp if len(names) > 1 else 0,
         }
-        # A cleanly closed index has all keys of its last record; the next one begins somewhere behind it.
+        # A cleanly closed index has all keys of its last record; the next record begins somewhere after that one.
         known = headers[-1].end_phy_offset + 1 if headers and max(h.index_count for h in headers) > 1 else 0
         start = max(start_offset, known)
         return SinkProgress(start, start, None, state)

@@ -1,12 +1,12 @@
-"""The index in RocksDB (``indexRocksDBEnable``, 5.4.0 to 5.5.1): read, looked up, and compared with the log.
+"""The index in RocksDB (``indexRocksDBEnable``, 5.4.0 to 5.5.1): read, searched, and compared with the log.
 
 It is the default column family of ``rocksdbstore/`` (``IndexRocksDBStore``). A key is the hour of the record's store
-time, the topic, what kind of key it is, the key, the record's unique key unless that is the key itself, and the
-record's physical offset; the value is the store time (``IndexRocksDBRecord``). Records without a unique key, and
-rollbacks, have none. Two more keys say up to which record it is written.
+time, the topic, the kind of the key, the key, the record's unique key unless that is the key itself, and the record's
+physical offset; the value is the store time (``IndexRocksDBRecord``). Records without a unique key, and rollbacks, have
+no keys. Two more keys say up to which record it is written.
 
-A broker removes hours with the log, and puts no record before the last one. So it begins where it was switched on,
-and it may end before the log does.
+A broker removes hours with the log, and puts no record before the last one. So it begins where it was switched on, and
+it may end before the log does.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from reput.source.record.message_format import is_indexed
 from reput.source.record.message_properties import split_keys
 
 _HOUR_MS = 3_600_000
-# Fewer keys than this are asked for at once.
+# Keys are looked up once more than this many have been collected.
 _ASKED = 10_000
 
 
 def keys_of(message: Message) -> Iterator[bytes]:
-    """The keys that a broker puts for a record, without those that it has twice."""
+    """The keys that a broker puts for a record, each once."""
     unique, topic = message.uniq_key, message.topic
     if not topic or not unique or message.store_timestamp <= 0 or not is_indexed(message.sys_flag):
         return
@@ -46,7 +46,7 @@ def keys_of(message: Message) -> Iterator[bytes]:
 
 @dataclass(frozen=True)
 class RocksDBIndex:
-    """An open index; `last_offset` is where the last record begins that it has been written up to, 0 for none."""
+    """An open index; `last_offset` is where the last record that it covers begins, 0 for none."""
 
     database: Any
     last_offset: int
@@ -68,7 +68,7 @@ class RocksDBIndex:
     def query_offset(self, topic: str, key: str, max_num: int, begin: int, end: int) -> list[int]:
         """The physical offsets of records with a key or unique key, stored in `[begin, end]` (ms), newest first.
 
-        At most `max_num`; a key that another one begins with, up to a ``@``, is found with it.
+        At most `max_num`. A longer key is also found if it begins with `key` and a ``@``.
         """
         found = (
             offset
@@ -79,7 +79,7 @@ class RocksDBIndex:
         return heapq.nlargest(max_num, dict.fromkeys(found))
 
     def _with_prefix(self, middle: bytes, begin: int) -> Iterator[tuple[int, int]]:
-        """Store time and physical offset of each entry with `middle` behind its hour, from the hour of `begin` on."""
+        """Store time and physical offset of each entry with `middle` after its hour, from the hour of `begin` on."""
         hour = max(0, begin // _HOUR_MS * _HOUR_MS)
         while True:
             prefix, after = bytes_of(hour) + middle, None
@@ -90,7 +90,7 @@ class RocksDBIndex:
                 yield long_of(value), long_of(key[-LONG_BYTES:])
             if after is None or key in PLACES:
                 return
-            # The key behind the prefix may be of the same hour; then this hour has no more.
+            # The key after the prefix may be of the same hour; then this hour has no more.
             hour = max(hour + _HOUR_MS, after)
 
     def entries(self) -> Iterator[tuple[bytes, int, int]]:
@@ -134,7 +134,7 @@ class RocksDBIndex:
 
 @dataclass
 class ComparedIndex:
-    """How many keys a range's records have, how many entries are as these make them, and what differs."""
+    """The number of keys of a range's records, the number of right entries, and the differences."""
 
     keys: int = 0
     right: int = 0
@@ -143,7 +143,7 @@ class ComparedIndex:
 
 @dataclass(frozen=True)
 class IndexExtent:
-    """Which record of a log an index has first, and how many entries lead before the log, into it and behind it."""
+    """The first record of a log that an index has, and the number of entries before the log, in it and after it."""
 
     first: int
     expired: int
@@ -152,7 +152,7 @@ class IndexExtent:
 
     @classmethod
     def of(cls, index: RocksDBIndex, least: int, limit: int) -> IndexExtent:
-        """That of an index beside a log `[least, limit)`."""
+        """The extent of an index beside a log `[least, limit)`."""
         first, counts = limit, Counter[int]()
         for _, _, offset in index.entries():
             counts[-1 if offset < least else int(offset >= limit)] += 1

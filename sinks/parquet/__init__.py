@@ -1,1 +1,1 @@
-"""Parquet files as tasks write them: rows that are collected column by column become pages without a detour."""
+"""Parquet files as tasks write them: rows that are collected column by column become pages directly."""

@@ -2,8 +2,8 @@
 
 https://github.com/apache/parquet-format/blob/master/Encodings.md
 
-Each writes to `out` (uint8[n]) from `to` on and returns where it ended. Words of eight bytes are written, of which the
-next one overwrites what does not count: `out` has `WORD` bytes more than the encoded values.
+Each writes to `out` (uint8[n]) from `to` and returns where it ended. They write words of eight bytes, and the next word
+overwrites the surplus of the one before: `out` has `WORD` bytes more than the encoded values.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from reput.source.kernels.byte_kernels import WORD, copy_bytes, inlined, kernel, load_word, store_word
 
-#: What DELTA_BINARY_PACKED has in a block and in a miniblock, in values; parquet-mr's and Arrow's sizes.
+#: The numbers of values in a block and in a miniblock of DELTA_BINARY_PACKED; parquet-mr's and Arrow's sizes.
 DELTA_BLOCK, DELTA_MINIBLOCK = 128, 32
 _MINIBLOCKS = DELTA_BLOCK // DELTA_MINIBLOCK
 _LOW = np.uint64(0xFFFFFFFF)
@@ -27,7 +27,7 @@ _DEFINED = np.uint64(0x0202020202020202)
 
 @kernel
 def put_texts(ends: Any, data: Any, first: int, last: int, out: Any, to: int) -> int:
-    """PLAIN: each text `[first, last)` behind its length; `ends` (int32[n + 1]) and `data` as Arrow has them."""
+    """PLAIN: each text `[first, last)` after its length; `ends` (int32[n + 1]) and `data` as in Arrow."""
     for row in range(first, last):
         at, size = ends[row], ends[row + 1] - ends[row]
         store_word(out, to, np.uint64(size))
@@ -47,9 +47,9 @@ def is_constant(values: Any) -> bool:
 
 @inlined
 def _put_bits(number: Any, width: int, bits: Any, filled: int, out: Any, to: int) -> tuple[int, int, int]:
-    """Add a number of `width` bits (32 at most) to `bits`, of which `filled` are waiting; writes 32 that are together.
+    """Add a number of `width` bits (32 at most) to `bits`, of which `filled` are waiting; write 32 bits once there are.
 
-    Returns the bits that wait then, how many, and where the next ones go.
+    Returns the waiting bits, their number, and where the next ones go.
     """
     bits |= number << np.uint64(filled)
     filled += width
@@ -63,7 +63,7 @@ def _put_bits(number: Any, width: int, bits: Any, filled: int, out: Any, to: int
 
 @inlined
 def _fill(bits: Any, out: Any, to: int, end: int) -> None:
-    """Write the bits that are left, and zeros up to `end`."""
+    """Write the remaining bits, and zeros up to `end`."""
     while to < end:
         store_word(out, to, bits)
         bits = np.uint64(0)
@@ -74,10 +74,10 @@ def _fill(bits: Any, out: Any, to: int, end: int) -> None:
 def pack(values: Any, width: int, out: Any, to: int) -> int:
     """The values, which are not negative, in `width` bits (1 to 32) each, the lowest bits first.
 
-    As many zeros follow as make the number of values a multiple of eight.
+    Zeros follow up to a number of values that is a multiple of eight.
     """
     end, packed = to + (values.size + 7) // 8 * width, np.uint64(0)
-    if width <= WORD:  # eight values are a word at most
+    if width <= WORD:  # eight values fit into a word
         packed = np.uint64(values.size // 8 * 8)
         for i in range(np.uint64(0), packed, np.uint64(8)):
             bits = np.uint64(0)
@@ -94,10 +94,10 @@ def pack(values: Any, width: int, out: Any, to: int) -> int:
 
 @kernel
 def list_levels(offsets: Any, valid: Any, first: int, last: int, repetition: Any, definition: Any) -> int:
-    """The levels of the lists `[first, last)`, whose elements are not null; returns how many there are.
+    """The levels of the lists `[first, last)`, whose elements are not null; return their number.
 
     `offsets` (int32[n + 1]) are Arrow's; `valid` (bool[n]) is empty if no list is null. `repetition` and `definition`
-    (uint8) have room for a level for each element and each list, and for a word more.
+    (uint8) have room for a level per element and list, and for one more word.
     """
     count = np.uint64(0)
     for row in range(first, last):
@@ -115,9 +115,9 @@ def list_levels(offsets: Any, valid: Any, first: int, last: int, repetition: Any
 
 @kernel
 def number_values(values: Any, codes: Any, table: Any, found: Any) -> int:
-    """Number the values in the order of their first appearance; returns how many there are, -1 for too many.
+    """Number the values in the order of their first appearance; return how many there are, -1 for too many.
 
-    `codes` (int32[n]) takes the numbers, `found` the values by number; `table` (int32[a power of two]) is all -1 and
+    `codes` (int32[n]) gets the numbers, `found` the values by number; `table` (int32[a power of two]) is all -1 and
     more than twice as large as `found`.
     """
     count = 0
@@ -169,7 +169,7 @@ def _bit_length(number: Any) -> int:
 
 @inlined
 def _pack_deltas(deltas: Any, first: int, last: int, least: int, width: int, out: Any, to: int) -> int:
-    """A miniblock: `deltas[first:last]`, less `least`, in `width` bits each; zeros fill it."""
+    """A miniblock: `deltas[first:last]` minus `least`, in `width` bits each; zeros fill it."""
     end = to + DELTA_MINIBLOCK * width // 8
     low_width = min(width, 32)
     bits, filled = np.uint64(0), 0
@@ -184,7 +184,7 @@ def _pack_deltas(deltas: Any, first: int, last: int, least: int, width: int, out
 
 @inlined
 def _put_block(deltas: Any, count: int, least: int, out: Any, to: int) -> int:
-    """A block of `count` differences, of which `least` is the least."""
+    """A block of `count` differences whose minimum is `least`."""
     to = _put_signed(least, out, to)
     widths = to
     to += _MINIBLOCKS
@@ -204,19 +204,19 @@ def _put_block(deltas: Any, count: int, least: int, out: Any, to: int) -> int:
 def put_deltas(values: Any, deltas: Any, out: Any, to: int) -> int:
     """DELTA_BINARY_PACKED: `values` (int32 or int64) by their differences.
 
-    `deltas` (int64[DELTA_BLOCK]) is scratch. `out` has room for 16 bytes a value and for `DELTA_BLOCK` values more.
+    `deltas` (int64[DELTA_BLOCK]) is scratch. `out` has room for 16 bytes per value, and for `DELTA_BLOCK` values more.
     """
     to = _put_varint(np.uint64(DELTA_BLOCK), out, to)
     to = _put_varint(np.uint64(_MINIBLOCKS), out, to)
     to = _put_varint(np.uint64(values.size), out, to)
     to = _put_signed(np.int64(values[0]) if values.size else np.int64(0), out, to)
-    # Indices without a sign: LLVM puts several steps of a loop into one instruction then.
+    # Unsigned indices let LLVM put several steps of a loop into one instruction.
     for begin in range(np.uint64(1), np.uint64(values.size), np.uint64(DELTA_BLOCK)):
         count = min(np.uint64(DELTA_BLOCK), np.uint64(values.size) - begin)
         least = np.int64(_MOST)
         for i in range(count):
             delta = np.int64(values[begin + i]) - np.int64(values[begin + i - np.uint64(1)])
-            # It wraps around as integers of the values' size do.
+            # It wraps around like integers of the values' size.
             deltas[i] = np.int64(np.int32(delta)) if values.itemsize == 4 else delta
             least = min(least, deltas[i])
         to = _put_block(deltas, np.int64(count), least, out, to)
@@ -225,7 +225,7 @@ def put_deltas(values: Any, deltas: Any, out: Any, to: int) -> int:
 
 @inlined
 def _zero_bytes(word: Any) -> int:
-    """How many of the lowest bytes are 0; `word` is not."""
+    """The number of lowest bytes that are 0; `word` is not 0."""
     count = 0
     if word & _LOW == 0:
         word >>= np.uint64(32)
@@ -238,7 +238,7 @@ def _zero_bytes(word: Any) -> int:
 
 @inlined
 def _shared(data: Any, left: int, right: int, size: int) -> int:
-    """How many of `size` bytes at either place are the same, from the first on."""
+    """The number of equal leading bytes, of `size` bytes at either place."""
     first, second, end = np.uint64(left), np.uint64(right), np.uint64(size)
     i, word_ends = np.uint64(0), np.uint64(max(0, data.size - max(left, right) - WORD + 1))
     while i < end and i < word_ends:
@@ -253,7 +253,7 @@ def _shared(data: Any, left: int, right: int, size: int) -> int:
 
 @inlined
 def _is_less(data: Any, ends: Any, left: int, right: int) -> bool:
-    """Whether one text comes before another, by its bytes as unsigned numbers."""
+    """Whether the text `left` comes before `right`, by bytes as unsigned numbers."""
     left_at, right_at = np.int64(ends[left]), np.int64(ends[right])
     left_size, right_size = ends[left + 1] - left_at, ends[right + 1] - right_at
     size = min(left_size, right_size)
@@ -275,9 +275,10 @@ def text_bounds(ends: Any, data: Any) -> tuple[int, int]:
 
 @kernel
 def shared_prefixes(ends: Any, data: Any, prefixes: Any) -> tuple[int, int]:
-    """How many bytes each text has at its beginning that the one before has, to `prefixes` (int32[n]); the first none.
+    """The number of leading bytes that each text shares with the previous one, into `prefixes` (int32[n]).
 
-    Returns what `text_bounds` returns: most texts are compared with the one before them alone, which is done here.
+    The first text shares 0. Returns the result of `text_bounds`: for most texts the comparison with the previous one,
+    made here, is enough.
     """
     least = greatest = np.int64(0)
     prefixes[0] = 0
@@ -300,7 +301,7 @@ def shared_prefixes(ends: Any, data: Any, prefixes: Any) -> tuple[int, int]:
 def put_suffixes(ends: Any, data: Any, prefixes: Any, first: int, last: int, out: Any, to: int) -> int:
     """DELTA_BYTE_ARRAY's third part: the texts `[first, last)`, each without its first bytes.
 
-    `prefixes` (int32) says how many, of these texts alone. `out` has a word more than the suffixes.
+    `prefixes` (int32) has their numbers, for these texts only. `out` has a word more than the suffixes.
     """
     safe = data.size - 2 * WORD
     for row in range(first, last):

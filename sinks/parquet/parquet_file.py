@@ -1,8 +1,8 @@
 """A Parquet file in memory, written row group by row group from Arrow's columns.
 
-Arrow's own writer takes half as long again for the columns of a message, and it is what a load of the table waits for
-most. This one knows no more than such columns need: integers, texts and bytes, times, dictionaries of texts, lists of
-texts, maps of texts. Whatever else writes or reads a table's files does so by Arrow.
+Arrow's own writer takes half as long again for the columns of a message, and it is most of the time of loading a table.
+This one supports only the types that such columns need: integers, texts and bytes, times, dictionaries of texts, lists
+of texts, maps of texts. All other writers and readers of a table's files use Arrow.
 
 https://github.com/apache/parquet-format
 """
@@ -23,12 +23,12 @@ from reput.source.arrays import Bools, Bytes, Int32s, Int64s
 from reput.source.kernels.byte_kernels import WORD
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Thrift's compact protocol, as far as Parquet's headers and footers need it: encoding alone.
+# The parts of Thrift's compact protocol that Parquet's headers and footers need: only encoding.
 #
 # https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md
 
 _TRUE, _FALSE, _I16, _I32, _I64, _BINARY, _A_LIST, _STRUCT = 1, 2, 4, 5, 6, 8, 9, 12
-# A list of this many elements or more has its size behind its first byte.
+# A list of this many elements or more has its size after its first byte.
 _LONG_A_LIST = 15
 
 
@@ -41,7 +41,7 @@ class Encoded:
 
 
 def varint(number: int) -> bytes:
-    """A number that is not negative, seven bits a byte, the lowest first (ULEB128)."""
+    """A number that is not negative, seven bits per byte, the lowest first (ULEB128)."""
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)
@@ -111,7 +111,7 @@ def struct(fields: Mapping[int, Encoded | None]) -> Encoded:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Which values of a column are there, and where lists begin: Parquet's definition and repetition levels.
+# Parquet's definition and repetition levels: which values of a column are not null, and where lists begin.
 #
 # https://github.com/apache/parquet-format/blob/master/README.md#nested-encoding
 
@@ -120,7 +120,7 @@ _NO_BOOLS = np.empty(0, np.bool_)
 
 @dataclass(frozen=True)
 class PageLevels:
-    """The levels of one page as its first bytes: `count` of them, of which `values` stand for a value."""
+    """The encoded levels of one page: `count` levels, of which `values` have a value."""
 
     data: bytes
     count: int
@@ -135,10 +135,10 @@ class Levels(Protocol):
 
 
 class FlatLevels:
-    """Those of a column that may be null and has no lists."""
+    """The levels of a column that may be null and has no lists."""
 
     def __init__(self, valid: Bools | None) -> None:
-        """`valid` is None if no value is null."""
+        """Take which values are not null; None for all."""
         self._valid = valid
 
     def of_page(self, first: int, last: int) -> PageLevels:
@@ -151,10 +151,10 @@ class FlatLevels:
 
 
 class ListLevels:
-    """Those of a list that may be null, of elements that are not; also those of a map's keys, and of its values."""
+    """The levels of a list that may be null, with elements that are not; also of a map's keys, and of its values."""
 
     def __init__(self, offsets: Int32s, valid: Bools | None) -> None:
-        """`offsets` and `valid` as `FlatLevels` and Arrow have them; a null list has no elements."""
+        """Take `offsets` as in Arrow, `valid` as in `FlatLevels`; a null list has no elements."""
         self._offsets = offsets
         self._valid = _NO_BOOLS if valid is None else valid
         most = len(offsets) - 1 + int(offsets[-1] - offsets[0]) + WORD
@@ -162,7 +162,7 @@ class ListLevels:
         self._pages: dict[tuple[int, int], PageLevels] = {}
 
     def of_page(self, first: int, last: int) -> PageLevels:
-        """See `Levels`; a map's values have the pages that its keys had."""
+        """See `Levels`; a map's values have the same pages as its keys."""
         if (first, last) not in self._pages:
             self._pages[first, last] = self._made(first, last)
         return self._pages[first, last]
@@ -195,21 +195,21 @@ def _with_size(levels: bytes) -> bytes:
 
 
 def row_ranges(rows: int, pages: int) -> Sequence[tuple[int, int]]:
-    """The rows of each of `pages` pages, or of fewer: ``[first, last)``, in turn, about equally many."""
+    """The rows of each of `pages` pages, or of fewer: ``[first, last)``, in order, about equally many."""
     step = max(1, -(-rows // pages))
     return [(first, min(first + step, rows)) for first in range(0, rows, step)]
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The values of a column, nulls left out, in the encodings that are written.
+# The values of a column without nulls, in the encodings of this writer.
 
 # Parquet's numbers for encodings.
 PLAIN, RLE, DELTA_BINARY_PACKED, DELTA_BYTE_ARRAY, RLE_DICTIONARY = 0, 3, 5, 7, 8
-# A text's length stands before it.
+# The size of a text's length, which comes before the text.
 _LENGTH_BYTES = 4
-# A difference takes as many bits as the largest one of its block, and a block has a head.
+# The most bytes per difference: each takes as many bits as the largest one of its block, and a block has a head.
 _DELTA_BYTES = 16
-# Longer texts are no bounds: readers hold the bounds of each row group in memory.
+# Longer texts are not written as bounds: readers keep the bounds of each row group in memory.
 _BOUND_BYTES_MAX = 4096
 _DISTINCT_MAX = 1024
 
@@ -230,13 +230,13 @@ class EncodedValues(Protocol):
         """Parquet's number for the encoding."""
 
     def bytes_most(self, first: int, last: int) -> int:
-        """How many bytes the values `[first, last)` take at most, with what kernels write after them."""
+        """The most bytes that the values `[first, last)` take, with the bytes that kernels write after them."""
 
     def put(self, first: int, last: int, out: Bytes, to: int) -> int:
-        """Write the values `[first, last)` to `out` from `to` on; returns where they end."""
+        """Write the values `[first, last)` to `out` from `to`; return where they end."""
 
     def bounds(self) -> Bounds | None:
-        """The bounds; None without values, or where they are too long."""
+        """The bounds; None without values, or if they are too long."""
 
 
 @dataclass(frozen=True)
@@ -274,10 +274,10 @@ class Numbers:
 
 
 class EncodedTexts:
-    """Texts or other bytes; `by_prefix` suits those that begin as the one of the row before does."""
+    """Texts or other bytes; `by_prefix` suits texts that begin like the one of the row before."""
 
     def __init__(self, array: pa.Array, *, by_prefix: bool = False) -> None:
-        """An array of strings or of bytes without nulls."""
+        """Take an array of strings or of bytes without nulls."""
         _, ends, data = from_zero(array).buffers()
         self._ends = np.frombuffer(ends, np.int32, len(array) + 1) if len(array) else np.zeros(1, np.int32)
         self._data = np.frombuffer(data, np.uint8) if data is not None and data.size else np.empty(0, np.uint8)
@@ -301,7 +301,7 @@ class EncodedTexts:
         if not self._by_prefix:
             return int(kernels.put_texts(self._ends, self._data, first, last, out, to))
         prefixes = self._compared[0][first:last].copy()
-        prefixes[:1] = 0  # the first text of a page has none before it
+        prefixes[:1] = 0  # no text comes before the first one of a page
         suffixes = np.diff(self._ends[first : last + 1]) - prefixes
         to = _put_deltas(suffixes, out, _put_deltas(prefixes, out, to))
         return int(kernels.put_suffixes(self._ends, self._data, prefixes, first, last, out, to))
@@ -320,7 +320,7 @@ class EncodedTexts:
         return _short(self.text(least), self.text(greatest))
 
     def text(self, number: int) -> bytes:
-        """One of them."""
+        """The text of a number."""
         return self._data[self._ends[number] : self._ends[number + 1]].tobytes()
 
 
@@ -330,7 +330,7 @@ class Numbered:
     encoding = RLE_DICTIONARY
 
     def __init__(self, codes: Int32s, dictionary: EncodedTexts | Numbers, size: int) -> None:
-        """`size` is how many values the dictionary has; some may not be among `codes`."""
+        """Take the number of values in the dictionary as `size`; some may not be among `codes`."""
         self._codes = codes
         self.dictionary = dictionary
         self.size = size
@@ -362,7 +362,7 @@ def _put_deltas(values: Int32s | Int64s, out: Bytes, to: int) -> int:
 
 
 def _deltas_most(count: int) -> int:
-    """How many bytes `count` numbers take at most by their differences."""
+    """The most bytes that `count` numbers take by their differences."""
     return (count + kernels.DELTA_BLOCK) * _DELTA_BYTES + WORD
 
 
@@ -384,20 +384,20 @@ def numbered(values: Int32s | Int64s) -> Numbered | None:
 
 _MAGIC = b"PAR1"
 _VERSION = 2
-# In the form that readers look for, which know of others' writers what to distrust.
+# In the form that readers expect; they know which versions of other writers to distrust.
 _CREATED_BY = b"reput version " + __version__.encode()
 # Parquet's numbers: physical types, repetition of a field, kinds of pages, codecs.
 _INT32, _INT64, _BYTE_ARRAY = 1, 2, 6
 _REQUIRED, _OPTIONAL, _REPEATED = 0, 1, 2
 _DATA_PAGE, _DICTIONARY_PAGE = 0, 2
 _ZSTD = 6
-# ConvertedType of earlier readers, and the field of LogicalType that says the same.
+# ConvertedType of earlier readers, and the field of LogicalType with the same meaning.
 _UTF8, _MAP, _LIST, _TIMESTAMP_MICROS = 0, 1, 3, 10
 _STRING_TYPE, _MAP_TYPE, _LIST_TYPE, _TIMESTAMP_TYPE = 1, 2, 3, 8
 _NOTHING = struct({})
 _UTC = _EXACT = boolean(True)
 _MICROS = struct({2: _NOTHING})
-# A reader holds a page in memory.
+# The size of a page, which a reader keeps in memory.
 _PAGE_BYTES = 1 << 20
 _LEVEL = 1
 
@@ -413,8 +413,8 @@ class _Column:
 class ParquetFile:
     """The columns of `schema`, compressed by zstd.
 
-    Numbers of the columns in `by_difference` are DELTA_BINARY_PACKED, those in `by_number` have a dictionary, which
-    texts have where Arrow has one. Texts of the columns in `by_prefix`, where a list's elements are named as
+    Numbers of the columns in `by_difference` are DELTA_BINARY_PACKED. Numbers in `by_number` have a dictionary; texts
+    have one if Arrow has. Texts of the columns in `by_prefix`, where a list's elements are named as
     ``keys.list.element``, are DELTA_BYTE_ARRAY. The columns in `with_bounds`, which have no lists, have statistics.
     """
 
@@ -427,7 +427,7 @@ class ParquetFile:
         by_prefix: Collection[str] = (),
         with_bounds: Collection[str] = (),
     ) -> None:
-        """Raises TypeError for a column of a type that this module does not know."""
+        """Raise TypeError for a column of a type that this module does not support."""
         self._elements = list(_schema_elements(schema))
         self._schema = schema
         self._by_difference, self._by_number = frozenset(by_difference), frozenset(by_number)
@@ -439,11 +439,11 @@ class ParquetFile:
         self._groups: list[Encoded] = []
         self._rows = 0
         self._page: Bytes = np.empty(0, np.uint8)
-        # Of the row group that is being written: their place in memory is theirs as long as it is.
+        # Texts of the present row group by their addresses, which stay theirs until it is written.
         self._texts_known: dict[tuple[tuple[int, ...], bool], EncodedTexts] = {}
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Add a row group; columns of `batch` are those of the schema, in its order. No row adds none."""
+        """Add a row group; the columns of `batch` are those of the schema, in its order. An empty batch adds none."""
         if not batch.num_rows:
             return
         start = self._out.tell()
@@ -506,7 +506,7 @@ class ParquetFile:
         return _Column(path, _BYTE_ARRAY), levels, self._encoded(texts, ".".join(path))
 
     def _encoded(self, texts: pa.Array, name: str) -> EncodedTexts:
-        """The texts of a column; two columns with the same memory are compared once, as keys and first keys mostly."""
+        """The texts of a column; two columns with the same memory, mostly keys and first keys, are compared once."""
         buffers = tuple(buffer.address if buffer else 0 for buffer in texts.buffers()[1:])
         by_prefix, place = name in self._by_prefix, (texts.offset, len(texts), *buffers)
         if (place, by_prefix) not in self._texts_known:
@@ -525,7 +525,7 @@ class ParquetFile:
         return Numbers(numbers, by_difference=field.name in self._by_difference)
 
     def _chunk(self, column: _Column, levels: Levels, values: EncodedValues, array: pa.Array) -> tuple[Encoded, int]:
-        """Write a column chunk; returns its metadata and its size before compression."""
+        """Write a column chunk; return its metadata and its size before compression."""
         start, size, dictionary_at = self._out.tell(), 0, None
         stats = []
         if isinstance(values, Numbered):
@@ -571,7 +571,7 @@ class ParquetFile:
         return self._put_page(_DATA_PAGE, page[:end], 5, header)
 
     def _put_page(self, kind: int, page: Bytes, header_field: int, header: Encoded) -> int:
-        """Write a page; returns its uncompressed size, with its header."""
+        """Write a page; return its uncompressed size, with its header."""
         body = self._codec.compress(pa.py_buffer(page))
         fields = {1: i32(kind), 2: i32(len(page)), 3: i32(body.size), header_field: header}
         head = struct(fields).data

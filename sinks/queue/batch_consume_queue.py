@@ -32,7 +32,7 @@ BATCH_KIND = QueueKind(BATCH_CONSUME_QUEUE, batch_consume_queue_directory, BATCH
 
 
 def queues_of_wrong_kind(root: Path, batch_topics: frozenset[bytes]) -> Iterator[tuple[QueueKind, bytes, int]]:
-    """The directories of queues below `root` that have the other kind than their topic, in order, also empty ones.
+    """The directories of queues below `root` whose kind is not their topic's, in order, also empty ones.
 
     With one of them a broker of 5.x does not start (``ConsumeQueueStore#queueTypeShouldBe``).
     """
@@ -48,9 +48,9 @@ def queues_of_kind(kind: QueueKind, entries: PieceEntries) -> Iterator[QueueEntr
 
 
 def offsets_of_batches(disk: QueueReader, first: int, least: int, end: int) -> tuple[int, int]:
-    """The queue offsets of the units `[least, end)` of a queue whose first file that is left begins with unit `first`.
+    """The queue offsets of the units `[least, end)` of a queue whose first remaining file begins with unit `first`.
 
-    An inner batch has several. The last unit before them shows where they begin, if there is one
+    An inner batch has several. The last unit before `least`, if it exists, shows where they begin
     (``BatchConsumeQueue#correctMinOffset`` and ``#reviseMaxOffsetInQueue``). Without a unit both are 0.
     """
     if end <= first:
@@ -69,7 +69,7 @@ class BatchConsumeQueue(Queue):
     max_physic_offset: int = -1
 
     def plan_append(self, incoming: QueueEntries, file_size: int) -> Append:  # noqa: ARG002  begins are never computed
-        """Append all entries that were not built already (``#putBatchMessagePositionInfo``)."""
+        """Append all entries that are not built yet (``#putBatchMessagePositionInfo``)."""
         begin = self.end
         physical_offsets = incoming.entries.view(BATCH_ENTRY)["physical_offset"][:, 0]
         entries = incoming.entries[physical_offsets > self.max_physic_offset]
@@ -103,9 +103,7 @@ class BatchConsumeQueueSink(QueueSink):
         *,
         keeps_later_life: bool = False,
     ) -> None:
-        """`mapped_file_size` is ``mapperFileSizeBatchConsumeQueue`` in bytes.
-
-        `keeps_later_life` as in ``ConsumeQueueSink``.
+        """Take ``mapperFileSizeBatchConsumeQueue`` in bytes; `keeps_later_life` as in ``ConsumeQueueSink``.
 
         Raises
         ------

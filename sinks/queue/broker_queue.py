@@ -1,7 +1,7 @@
-"""A broker's queues from its start on, in memory: what it keeps of their files, and where the next entries go.
+"""A broker's queues in memory from its start on: what it keeps of their files, and where the next entries go.
 
 ``ConsumeQueue#recover``, ``#truncateDirtyLogicFiles`` and ``#putMessagePositionInfo``, with ``MappedFileQueue`` below
-them; 4.9.3 and 5.5.0 agree in all of it. The same of 5.5.0's ``BatchConsumeQueue``. Nothing is written.
+them, in which 4.9.3 and 5.5.0 agree. Also ``BatchConsumeQueue`` of 5.5.0. Nothing is written.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from reput.sinks.queue.queue_reader import Units, read_units
 from reput.sinks.queue.rocksdb_queue import Place
 from reput.source.arrays import Bools, Bytes, Int64s, leading
 
-# ``ConsumeQueue#recover`` reads so many files, the last ones.
+# ``ConsumeQueue#recover`` reads this many files, the last ones.
 _RECOVERED_FILES = 3
 _NEVER = -1
 
 
 @dataclass
 class QueueFile:
-    """One file: its first byte in the queue, its written bytes, its path or None where the broker has just made it.
+    """One file: its first byte in the queue, its written bytes, its path or None if the broker has just made it.
 
-    `is_first` is whether it was made for a queue without files, whose front is filled then; `unit` is an entry's dtype.
+    `is_first` is whether it was made for a queue without files, whose front is then filled; `unit` is an entry's dtype.
     """
 
     begin: int
@@ -46,23 +46,23 @@ class QueueFile:
 
     @property
     def units(self) -> Units:
-        """The units up to the hole at the file's end, with those that were put."""
+        """The units up to the hole at the file's end, including those that were put; kept in memory."""
         if self._units is None:
             self._units = self.read().copy()
         return self._units
 
     def read(self) -> Units:
-        """The same to be looked at once: they are not kept in memory."""
+        """The same units for a single use: they are not kept in memory."""
         if self._units is not None:
             return self._units
         return np.empty(0, self.unit) if self.path is None else read_units(self.path, self.unit)
 
     def put(self, units: Units) -> None:
-        """Write units at the end of what is written."""
+        """Write units after the written ones."""
         known, at = self.units, self.wrote // self.unit.itemsize
         end = at + len(units)
         if end > len(known):
-            # Room for as many again: entries come a few at a time.
+            # Room for half as many more: entries come a few at a time.
             grown = np.zeros(end + end // 2 + 16, self.unit)
             grown[: len(known)] = known
             known = self._units = grown
@@ -88,12 +88,12 @@ class BrokerQueue:
 
     @property
     def max_offset(self) -> int:
-        """The queue offset behind its last entry."""
+        """The queue offset after its last entry."""
         return (self.files[-1].begin + self.files[-1].wrote) // CQ_STORE_UNIT_SIZE if self.files else 0
 
     @property
     def last_end(self) -> int:
-        """Where the record of its last entry ends, a physical offset; 0 without entries."""
+        """The physical offset where the record of its last entry ends; 0 without entries."""
         for file in self.files[::-1]:
             units = file.read()[: file.wrote // self.unit.itemsize]
             found = np.flatnonzero(self._leads_to_a_record(units[-1:]))
@@ -104,7 +104,7 @@ class BrokerQueue:
         return 0
 
     def recover(self) -> None:
-        """Find the end of the entries in the last files, and remove the files behind it (``#recover``)."""
+        """Find the end of the entries in the last files, and remove later files (``#recover``)."""
         if not self.files:
             return
         end = 0
@@ -130,7 +130,7 @@ class BrokerQueue:
     def truncate(self, physical_offset: int) -> None:
         """Cut the entries of records from `physical_offset` on, as far as the last file goes (``truncateDirty...``).
 
-        A file goes only if its first entry does, and a first entry that stays is taken for written, whatever it is.
+        A file is removed only if its first entry is cut. A first entry that stays counts as written, whatever it is.
         """
         self.max_physic_offset = self._before(physical_offset)
         while self.files:
@@ -155,7 +155,7 @@ class BrokerQueue:
         """Put entries (uint8[n, 20]) of records with these queue offsets, in log order."""
         units: Units = entries.view(ENTRY)[:, 0]
         ends = units["physical_offset"].astype(np.int64) + units["msg_size"]
-        # What ends at or before the last record that has an entry is passed over; that end only grows here.
+        # Records that end at or before the last record with an entry get none; that end only grows here.
         later = np.flatnonzero(ends > self.max_physic_offset)
         units, queue_offsets, ends = units[later], queue_offsets[later], ends[later]
         runs_on = np.ones(len(units), bool)
@@ -172,7 +172,7 @@ class BrokerQueue:
                 row = breaks[0]
 
     def _put_one(self, unit: np.void, queue_offset: int, end: int) -> bool:
-        """``#putMessagePositionInfo``; False where nothing is put."""
+        """``#putMessagePositionInfo``; False if nothing is put."""
         if end <= self.max_physic_offset:
             return False
         at = queue_offset * CQ_STORE_UNIT_SIZE
@@ -186,7 +186,7 @@ class BrokerQueue:
         return True
 
     def _put_run(self, units: Units) -> None:
-        """Put entries that run on, the first of them at the queue's end."""
+        """Put entries with consecutive queue offsets, of which the first is the queue's end."""
         while len(units):
             file = self._last_file(self.max_offset * CQ_STORE_UNIT_SIZE)
             some = units[: (self.size - file.wrote) // CQ_STORE_UNIT_SIZE]
@@ -203,14 +203,14 @@ class BrokerQueue:
         return self.files[-1]
 
     def entries_from(self, physical_offset: int) -> int:
-        """How many entries the queue has of records from `physical_offset` on."""
+        """The number of entries of records from `physical_offset` on."""
         return sum(
             int(np.count_nonzero((units["physical_offset"] >= physical_offset) & self._leads_to_a_record(units)))
             for units in self._written()
         )
 
     def entries_in(self, ranges: Sequence[tuple[int, int]]) -> int:
-        """How many entries the queue has of records in some ranges of the log, each with its end (exclusive)."""
+        """The number of entries of records in some ranges of the log, `(begin, end)` with the end exclusive."""
         count = 0
         for units in self._written() if ranges else ():
             offsets, is_real = units["physical_offset"], self._leads_to_a_record(units)
@@ -232,7 +232,7 @@ class BrokerQueue:
         return _end_of(unit)
 
     def _before(self, physical_offset: int) -> int:
-        """The same for a queue that is cut at an offset and has no entry left."""
+        """The queue's `max_physic_offset` after a cut at an offset that leaves no entry."""
         return physical_offset
 
     def _remove(self, file: QueueFile) -> None:
@@ -255,7 +255,7 @@ class BrokerBatchQueue(BrokerQueue):
 
     @property
     def max_offset(self) -> int:
-        """The queue offset behind its last message (``#reviseMaxOffsetInQueue`` looks into the last two files)."""
+        """The queue offset after its last message (``#reviseMaxOffsetInQueue`` looks into the last two files)."""
         for file in self.files[-2:][::-1]:
             number = file.wrote // self.unit.itemsize
             if number:
@@ -294,8 +294,8 @@ class BrokerBatchQueue(BrokerQueue):
 class BrokerRocksDBQueue(BrokerQueue):
     """A queue in RocksDB: it has an entry for each queue offset that was put, in any order, and no file.
 
-    `last` is the entry that was put last (``RocksDBConsumeQueueStore#putMessagePosition0``), and `first` the one that
-    the log still had when a broker last looked for it.
+    `last` is the entry that was put last (``RocksDBConsumeQueueStore#putMessagePosition0``). `first` is the first entry
+    that the log still had when a broker last searched for it.
     """
 
     last: Place | None = None
@@ -309,13 +309,13 @@ class BrokerRocksDBQueue(BrokerQueue):
 
     @property
     def last_end(self) -> int:
-        """Where the record of its last entry ends, a physical offset; 0 without entries."""
+        """The physical offset where the record of its last entry ends; 0 without entries."""
         queue_offsets, units = self._joined()
         found = np.flatnonzero(queue_offsets == self.max_offset - 1)
         return _end_of(units[found[-1]]) if len(found) else 0
 
     def hold(self, queue_offsets: Int64s, units: Units) -> None:
-        """Take entries that the database has."""
+        """Take entries of the database."""
         self._put.append((queue_offsets, units))
 
     def put(self, entries: Bytes, queue_offsets: Int64s) -> None:
@@ -323,7 +323,7 @@ class BrokerRocksDBQueue(BrokerQueue):
         units: Units = entries.view(ENTRY)[:, 0]
         if len(units):
             self.hold(queue_offsets, units.copy())
-            # Of a message that names the queue twice, a broker takes the first entry for the last.
+            # If a message names the queue twice, a broker takes the first of its entries for the queue's last.
             at = int(np.flatnonzero(units["physical_offset"] == units["physical_offset"][-1])[0])
             self.last = Place(int(units["physical_offset"][at]), int(queue_offsets[at]))
             self.max_physic_offset = max(self.max_physic_offset, _end_of(units[-1]))
@@ -331,8 +331,8 @@ class BrokerRocksDBQueue(BrokerQueue):
     def cut(self, physical_offset: int, log_begin: int) -> None:
         """Cut a queue whose last record begins at `physical_offset` or later (``#correctMaxCqOffset``).
 
-        The broker searches as is written here: it stops at the entry of a record that begins right at the offset, and
-        so may take one further ahead for the last. It leaves a queue alone without an entry before.
+        The search is the broker's: it stops at the entry of a record that begins exactly at the offset, and so may keep
+        one entry too many. A queue without an entry before the offset is not changed.
         """
         first = self.first
         if first is None or first.physical_offset < log_begin:
@@ -363,7 +363,7 @@ class BrokerRocksDBQueue(BrokerQueue):
         return found
 
     def _joined(self) -> tuple[Int64s, Units]:
-        """All entries by queue offset, each the last that was put there."""
+        """All entries by queue offset, each the last one that was put there."""
         if not self._put:
             return np.empty(0, np.int64), np.empty(0, ENTRY)
         queue_offsets = np.concatenate([offsets for offsets, _ in self._put])[::-1]

@@ -1,8 +1,7 @@
 """One queue's ConsumeQueue files, and the sink that keeps all of them.
 
 ``ConsumeQueue#putMessagePositionInfo`` and ``#recover`` of 4.9.3. The rules marked (A), (C), (D), (E) are the broker's:
-already built, a queue that begins in the middle, repeated, a gap. Those that look at each record are in
-``entries``.
+already built, a queue that begins in the middle, repeated, a gap. The rules for each single record are in ``entries``.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from reput.sinks.queue.consume_queue_ext import ConsumeQueueExt
 from reput.sinks.queue.queue_reader import QueueKind, Units, queue_directories
 from reput.sinks.queue.queue_sink import Append, Queue, QueueFiles, QueueSink, no_queue
 from reput.sinks.sink import not_yet_written
-from reput.source.arrays import Bytes, Int64s
+from reput.source.arrays import Bools, Bytes, Int64s
 from reput.source.errors import SinkError
 
 _log = logging.getLogger(__name__)
@@ -48,7 +47,7 @@ def rounded_file_size(configured: int) -> int:
 
 @dataclass(frozen=True)
 class QueueExtent:
-    """Where a queue's next entries go: from byte `begin` of the queue on, behind `blanks` pre-blank entries (C)."""
+    """Where a queue's next entries go: from byte `begin` of the queue, after `blanks` pre-blank entries (C)."""
 
     begin: int
     blanks: int
@@ -57,7 +56,7 @@ class QueueExtent:
 
     @property
     def end(self) -> int:
-        """The byte of the queue behind the blanks."""
+        """The byte of the queue after the blanks."""
         return self.begin + self.blanks * CQ_STORE_UNIT_SIZE
 
     def with_blanks(self, entries: Bytes) -> Bytes:
@@ -112,7 +111,7 @@ class ConsumeQueue(Queue):
         )
 
     def extend(self, run: Run, file_size: int) -> QueueExtent | None:
-        """Append entries that run on; None, with nothing changed, where the rules must look at each record.
+        """Append entries with consecutive queue offsets; None, with nothing changed, if each record needs the rules.
 
         Raises
         ------
@@ -124,7 +123,7 @@ class ConsumeQueue(Queue):
         if ahead < 0 or run.first_end <= self.max_physic_offset:
             return None
         self.awaited = 0
-        if ahead:  # (E): behind one gap, every later record of the queue is out of order
+        if ahead:  # (E): after one gap, every later record of the queue is out of order
             first = OutOfOrder(run.first_physical_offset, run.first_queue_offset, front.end // CQ_STORE_UNIT_SIZE)
             front = replace(front, anomalies=front.anomalies + AnomalyCounts(gap=run.count), first_out_of_order=first)
             self._note_gap(front.end, np.array([run.first_queue_offset]))
@@ -134,7 +133,7 @@ class ConsumeQueue(Queue):
         return front
 
     def _front(self, first_queue_offset: int, first_physical_offset: int, file_size: int) -> QueueExtent:
-        """The extent in front of the next entry; a new queue may begin in the middle of a file."""
+        """The extent before the next entry; a new queue may begin in the middle of a file."""
         if self.files:
             return QueueExtent(self.end, 0)
         end = first_queue_offset * CQ_STORE_UNIT_SIZE
@@ -149,9 +148,9 @@ class ConsumeQueue(Queue):
         return QueueExtent(end - end % file_size, end % file_size // CQ_STORE_UNIT_SIZE, anomalies)
 
     def _note_gap(self, end: int, queue_offsets: Int64s) -> None:
-        """Note whether a record goes on where a replay of both lives would end, and not where the queue does.
+        """Note whether a record continues where a replay of both lives would end, and not where the queue ends.
 
-        The queue ends at `end`; these are the queue offsets of the records that come then, some of them behind a gap.
+        The queue ends at `end`. `queue_offsets` are those of the records that come next, some of them after a gap.
         """
         before = np.concatenate([[end // CQ_STORE_UNIT_SIZE - 1], queue_offsets[:-1]])
         there = queue_offsets * CQ_STORE_UNIT_SIZE == self.replay_end
@@ -223,12 +222,12 @@ class ConsumeQueueSink(QueueSink):
         *,
         keeps_later_life: bool = False,
     ) -> None:
-        """`mapped_file_size` is ``mappedFileSizeConsumeQueue`` in bytes, rounded up to whole entries.
+        """Take ``mappedFileSizeConsumeQueue`` in bytes as `mapped_file_size`, which is rounded up to whole entries.
 
         `ext_file_size` is ``mappedFileSizeConsumeQueueExt`` in bytes, None for ``enableConsumeQueueExt=false``;
-        `first_queue_offset_max` is the largest queue offset (an index) at which a queue may begin. A queue that starts
-        over (``last_life``) is emptied first with `keeps_later_life`, as the broker did that deleted the topic;
-        otherwise it is joined to the earlier one, as a broker's replay of the log does.
+        `first_queue_offset_max` is the largest queue offset (an index) at which a queue may begin. With
+        `keeps_later_life`, a queue that starts over (``last_life``) is emptied first, as the broker did that deleted
+        the topic. Without it, the later life is joined to the earlier one, as a broker's replay of the log does.
         """
         super().__init__(files, KIND, rounded_file_size(mapped_file_size), keeps_later_life=keeps_later_life)
         self.admission = QueueAdmission(rounded_file_size(mapped_file_size), first_queue_offset_max)
@@ -279,9 +278,9 @@ class ConsumeQueueSink(QueueSink):
     def write(self, batch: LogicBatch, write_appends: WriteAppends | None = None) -> AnomalyCounts:
         """Append the batch's entries; see ``Sink.write``.
 
-        `write_appends` does ``write_queue_appends`` for all queues that run on, and returns when they are durable.
-        Without it they are written here. So are queues that do not run on, by the rules for each record, and all queues
-        where each entry gets a ConsumeQueueExt unit.
+        `write_appends` does ``write_queue_appends`` for all queues whose entries are consecutive, and returns when they
+        are durable; without it this sink writes them. Other queues are always written here, by the rules for each
+        record, and so are all queues whose entries get a ConsumeQueueExt unit.
         """
         rest = not_yet_written(self.name, self.end_offset, batch)
         if rest is None:
@@ -314,12 +313,12 @@ class ConsumeQueueSink(QueueSink):
         return met.close()
 
     def moved(self) -> dict[tuple[bytes, int], int]:
-        """How many entries this run appended before the queue offset of their message, by queue; only above 0."""
+        """The number of entries that this run appended before their message's queue offset, by queue; only above 0."""
         queues = ((key, queue) for key, queue in self._queues.items() if isinstance(queue, ConsumeQueue))
         return {key: queue.moved for key, queue in queues if queue.moved}
 
     def queues_with_older_files(self) -> list[tuple[bytes, int]]:
-        """As ``QueueSink.queues_with_older_files``, or of which an ext file may expire."""
+        """As ``QueueSink.queues_with_older_files``, and the queues of which an ext file may expire."""
         found = super().queues_with_older_files()
         return [*dict.fromkeys([*found, *(key for key, ext in self._exts.items() if ext.has_older_files)])]
 
@@ -332,7 +331,7 @@ class ConsumeQueueSink(QueueSink):
             ext.forget_file(int(name))
 
     def _put_ext_units(self, incoming: QueueEntries, units: ExtUnits, file_size: int) -> Bytes:
-        """Put the entries' units; returns the entries with the units' addresses in place of the tags codes.
+        """Put the entries' units; return the entries with the units' addresses in place of the tags codes.
 
         A repeated record gets another unit, to which no entry points: the broker puts the unit before it checks.
         """
@@ -360,12 +359,12 @@ class ConsumeQueueSink(QueueSink):
             address = self._last_address(*key)
             if address is not None:
                 ext.truncate_by_max_address(address)
-            elif end_offset is not None:  # units of a batch that was not finished
+            elif end_offset is not None:  # units of an unfinished batch
                 ext.destroy()
         self._durable.sync()
 
     def _last_address(self, topic: bytes, queue_id: int) -> int | None:
-        """The last address in the queue's entries; None without one."""
+        """The last address in the queue's entries; None if they have none."""
         queue = self._queues.get((topic, queue_id))
         reader = self._files.reader(topic, queue_id)
         for file in reversed(queue.files if queue else []):
@@ -394,7 +393,7 @@ class RefusedRecord:
 
 @dataclass(frozen=True)
 class QueueAdmission:
-    """Which records a queue can take.
+    """The records that a queue can take.
 
     Attributes
     ----------
@@ -407,7 +406,7 @@ class QueueAdmission:
     file_size: int
     first_queue_offset_max: int | None = None
 
-    def can_begin(self, queue_offsets: Int64s) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    def can_begin(self, queue_offsets: Int64s) -> Bools:
         """Whether a queue can begin at each of these queue offsets, bool[n]."""
         most = (LOGIC_OFFSET_MAX - self.file_size) // CQ_STORE_UNIT_SIZE
         if self.first_queue_offset_max is not None:
@@ -417,17 +416,17 @@ class QueueAdmission:
     def sift(
         self, batch: LogicBatch, end_offset: int, is_begun: Callable[[bytes, int], bool]
     ) -> tuple[LogicBatch, tuple[RefusedRecord, ...]]:
-        """The batch without the entries that no queue can take, and their records, in log order, each once.
+        """The batch without entries that no queue can take, and their records, in log order, each once.
 
-        `end_offset` is where the queues end. `is_begun` is whether a queue has entries already; such a queue takes
-        any queue offset.
+        `end_offset` is where the queues end. `is_begun` is whether a queue has entries already; such a queue takes any
+        queue offset.
         """
         refused: dict[int, RefusedRecord] = {}
         counts: dict[tuple[bytes, int], int] = {}
         later = batch.after(end_offset).entries
         begins = self.can_begin(later.first_queue_offsets)
         for number, (topic, queue_id) in enumerate(later.queues):
-            # The entries of a queue that has begun are not looked at: there may be many.
+            # The entries of a queue that has begun are not read: there may be many.
             if is_begun(topic, queue_id) or (begins[number] and not _cause_of_name(topic, queue_id)):
                 continue
             queue = later.queue_entries(number)
@@ -444,7 +443,7 @@ class QueueAdmission:
         return batch, tuple(refused[offset] for offset in sorted(refused))
 
     def _refused_count(self, queue: QueueEntries) -> tuple[int, str]:
-        """How many of its first entries a queue that has not begun refuses, and why."""
+        """The number of first entries that a queue without entries refuses, and the cause."""
         if cause := _cause_of_name(queue.topic, queue.queue_id):
             return len(queue.entries), cause
         good = self.can_begin(queue.queue_offsets)
@@ -452,7 +451,7 @@ class QueueAdmission:
 
 
 def _cause_of_name(topic: bytes, queue_id: int) -> str:
-    """Why topic and queue id cannot be a directory; empty where they can."""
+    """The cause why topic and queue id cannot be a directory; empty if they can."""
     if queue_id < 0:
         return NEGATIVE_QUEUE_ID
     try:

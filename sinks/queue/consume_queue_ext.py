@@ -1,4 +1,4 @@
-"""One queue's ConsumeQueueExt files: what a consumer's filter needs of a message, without reading the message."""
+"""One queue's ConsumeQueueExt files: what consumers' filters need of a message, without reading the message."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _SETTING = "mappedFileSizeConsumeQueueExt"
 
 
 def files_before(ends: Mapping[int, int], min_address: int) -> list[int]:
-    """Where the files begin that end before `min_address`; none if that is no address.
+    """The first bytes of files that end before `min_address`; empty if that is not an address.
 
-    `ends` has the end of each file by its begin, both in bytes of the queue. A file that ends right at the address is
+    `ends` has the end of each file by its begin, both in bytes of the queue. A file that ends exactly at the address is
     not among them, as with the broker (``ConsumeQueueExt#truncateByMinAddress``).
     """
     if not is_ext_addr(min_address):
@@ -42,7 +42,7 @@ def files_before(ends: Mapping[int, int], min_address: int) -> list[int]:
 
 
 class ConsumeQueueExt:
-    """The units of one queue, below ``consumequeue_ext/<topic>/<queueId>``; call `recover` before anything else.
+    """The units of one queue, below ``consumequeue_ext/<topic>/<queueId>``; call `recover` first.
 
     Units are durable after ``DurableFiles.sync``.
 
@@ -88,7 +88,7 @@ class ConsumeQueueExt:
     def put(self, tags_codes: Int64s, store_timestamps: Int64s, bit_maps: Sequence[bytes | None]) -> Int64s:
         """Append a unit for each record, in log order (``ConsumeQueueExt#put``).
 
-        The broker does so whenever a record of the queue is dispatched, before it knows whether the record is a
+        The broker does so for every record of the queue that is dispatched, before it knows whether the record is a
         repeated one.
 
         Parameters
@@ -100,8 +100,8 @@ class ConsumeQueueExt:
 
         Returns
         -------
-        int64[n], what replaces the tags codes in the ConsumeQueue entries where ``is_ext_addr`` holds. Where it does
-        not hold, the unit could not be put and the entry keeps its tags code.
+        int64[n], the values that replace the tags codes in the ConsumeQueue entries where ``is_ext_addr`` holds.
+        Elsewhere the unit could not be put, and the entry keeps its tags code.
         """
         append = append_units(tags_codes, store_timestamps, bit_maps, self._end, self._file_size)
         for write in append.writes:
@@ -116,7 +116,7 @@ class ConsumeQueueExt:
     def get(self, address: int) -> CqExtUnit | None:
         """The unit at an address (``ConsumeQueueExt#get``).
 
-        None where the address is a tags code, its file is gone, or no unit was written there. At an address inside a
+        None if the address is a tags code, its file is gone, or no unit was written there. If the address is inside a
         unit, the bytes there are read as a unit.
 
         Raises
@@ -129,7 +129,7 @@ class ConsumeQueueExt:
         offset = un_decorate(address)
         file = offset - offset % self._file_size
         if file not in self._files:
-            # As the broker does, take the first file there is for a lost first one.
+            # Like the broker, use the first existing file if the first one is lost.
             if offset != 0 or not self._files:
                 return None
             file = self._files[0]
@@ -148,9 +148,9 @@ class ConsumeQueueExt:
             ) from None
 
     def recover(self) -> None:
-        """Find the files, and where the last file's units end (``ConsumeQueueExt#load`` and ``#recover``).
+        """Find the files, and the end of the last file's units (``ConsumeQueueExt#load`` and ``#recover``).
 
-        Earlier files are not read: wherever their units end, the broker goes on with the next file.
+        Earlier files are not read: wherever their units end, the broker continues in the next file.
 
         Raises
         ------
@@ -176,8 +176,8 @@ class ConsumeQueueExt:
     def truncate_by_max_address(self, max_address: int) -> None:
         """Drop every unit after the one at `max_address` (``ConsumeQueueExt#truncateByMaxAddress``).
 
-        Nothing happens if that is no address, or no unit is there. The broker leaves the bytes of dropped units; here
-        they are zeroed, since nothing else would mark the end for the next recovery.
+        This does nothing if `max_address` is not an address or has no unit. The broker leaves the bytes of dropped
+        units; here they are zeroed, because nothing else would mark the end for the next recovery.
         """
         unit = self.get(max_address)
         if unit is not None:
@@ -209,11 +209,11 @@ class ConsumeQueueExt:
             self._end = 0
 
     def _written(self, file: int) -> int:
-        """How many bytes of a file count as written."""
+        """The number of bytes of a file that count as written."""
         return self._end - file if file == self._files[-1] else self._file_size
 
     def _data(self, file: int, at: int) -> bytes:
-        """The bytes of a file from `at` on, without the hole at its end."""
+        """The bytes of a file from `at`, without the hole at its end."""
         with open_for_reading(str(self._path(file))) as descriptor:
             end = max((end for _, end in data_extents(descriptor, at)), default=at)
             return os.pread(descriptor, end - at, at)

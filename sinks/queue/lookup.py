@@ -1,4 +1,4 @@
-"""Look-ups in one queue, in files or in RocksDB: entries by queue offset, offsets by time; nothing is written."""
+"""Lookups in one queue, in files or in RocksDB: entries by queue offset, offsets by time; nothing is written."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from reput.source.arrays import leading
 from reput.source.errors import SinkError
 from reput.source.log.mapped_file_queue import MappedFileQueue
 
-# ``ConsumeQueue#recover`` looks for the end in the last three files and trusts those before them.
+# ``ConsumeQueue#recover`` searches for the end in the last three files and trusts those before them.
 _FILES_RECOVERED = 3
 _LMQ_PREFIX = "%LMQ%"
 _OF_A_BATCH = ("msg_base_offset", "physical_offset", "msg_size", "tags_code")
@@ -46,7 +46,7 @@ class ConsumeQueueEntry(NamedTuple):
 
 
 class _Queue:
-    """What look-ups in queues of any kind share."""
+    """The common part of lookups in queues of any kind."""
 
     topic: str
     queue_id: int
@@ -58,7 +58,7 @@ class _Queue:
 
 
 class _EntryForEachMessage(_Queue):
-    """A queue whose queue offsets count its entries."""
+    """A queue with one entry per message, whose number is the queue offset."""
 
     max_offset: int
 
@@ -68,7 +68,7 @@ class _EntryForEachMessage(_Queue):
         return self.topic.startswith(_LMQ_PREFIX)
 
     def entries_from(self, queue_offset: int, count: int) -> Sequence[int]:
-        """The queue offsets of up to `count` entries, from the one at `queue_offset` on."""
+        """The queue offsets of up to `count` entries, beginning at `queue_offset`."""
         return range(queue_offset, min(queue_offset + count, self.max_offset))
 
 
@@ -76,7 +76,7 @@ class _EntryForEachMessage(_Queue):
 class ConsumeQueueLookup(_EntryForEachMessage):
     """The entries `[min_offset, max_offset)` of one queue, as they were when it was opened.
 
-    `min_offset` is the first entry that points into the log, or `max_offset` where all point before the log
+    `min_offset` is the first entry that points into the log, or `max_offset` if all point before the log
     (``ConsumeQueue#correctMinOffset`` of 5.x). Pre-blank entries are never among them.
     """
 
@@ -93,7 +93,7 @@ class ConsumeQueueLookup(_EntryForEachMessage):
         Raises
         ------
         SinkError
-            The queue does not exist, a broker does not accept the topic, or a file's size is no whole number of
+            The queue does not exist, a broker does not accept the topic, or a file's size is not a whole number of
             entries.
         SegmentError
             The sizes of the files differ, or do not fit their names.
@@ -121,11 +121,11 @@ class ConsumeQueueLookup(_EntryForEachMessage):
         return ConsumeQueueEntry(queue_offset, *found[0].item())
 
     def offset_in_queue_by_time(self, timestamp: int, store_time: Callable[[ConsumeQueueEntry], int]) -> int:
-        """The first entry stored at `timestamp` (milliseconds) or later; `max_offset` without one.
+        """The first entry stored at `timestamp` (milliseconds) or later; `max_offset` if there is none.
 
         This is the rule of 5.x with the boundary LOWER (``ConsumeQueueStore#getOffsetInQueueByTime``). 4.9.3 picks the
         file by its modification time, which a copy does not keep, and of two neighbours the one nearer in time. As on a
-        broker the search is binary, so where the clock went back it finds one of several answers.
+        broker the search is binary, so if the clock went back it finds one of several answers.
 
         `store_time` gives an entry's store time; an error that it raises ends the search.
         """
@@ -135,7 +135,7 @@ class ConsumeQueueLookup(_EntryForEachMessage):
         return _first_by_time(low, high, timestamp, lambda number: store_time(self.entry(number)))
 
     def _file_by_time(self, timestamp: int, store_time: Callable[[ConsumeQueueEntry], int]) -> tuple[int, int]:
-        """First and last entry of the first file that ends at `timestamp` or later; without one, of the last file."""
+        """First and last entry of the first file that ends at `timestamp` or later, or else of the last file."""
         bounds = []
         for file in self.reader.files:
             first = max(file // CQ_STORE_UNIT_SIZE, self.min_offset)
@@ -150,7 +150,7 @@ class ConsumeQueueLookup(_EntryForEachMessage):
 
 @dataclass(frozen=True)
 class BatchConsumeQueueLookup(_Queue):
-    """The queue offsets `[min_offset, max_offset)` of one BatchConsumeQueue, as `ConsumeQueueLookup` has them.
+    """The queue offsets `[min_offset, max_offset)` of one BatchConsumeQueue, as in `ConsumeQueueLookup`.
 
     An entry is an inner batch, and has as many queue offsets as messages.
     """
@@ -170,16 +170,16 @@ class BatchConsumeQueueLookup(_Queue):
 
     @property
     def min_offset(self) -> int:
-        """The first message's queue offset; 0 without one."""
+        """The first message's queue offset; 0 without messages."""
         return int(self.units["msg_base_offset"][0]) if len(self.units) else 0
 
     @property
     def max_offset(self) -> int:
-        """The queue offset behind the last message."""
+        """The queue offset after the last message."""
         return int(self.units["msg_base_offset"][-1]) + int(self.units["batch_size"][-1]) if len(self.units) else 0
 
     def entries_from(self, queue_offset: int, count: int) -> Sequence[int]:
-        """The queue offsets of up to `count` entries, from the one with `queue_offset` on."""
+        """The queue offsets of up to `count` entries, beginning with the batch that holds `queue_offset`."""
         first = self._number(queue_offset)
         offsets: list[int] = self.units["msg_base_offset"][first : first + count].tolist()
         return offsets
@@ -190,22 +190,22 @@ class BatchConsumeQueueLookup(_Queue):
         return ConsumeQueueEntry(*(int(unit[name]) for name in _OF_A_BATCH))
 
     def offset_in_queue_by_time(self, timestamp: int, store_time: Callable[[ConsumeQueueEntry], int]) -> int:
-        """The first message of the first batch stored at `timestamp` (milliseconds) or later; `max_offset` without one.
+        """The first message of the first batch stored at `timestamp` (milliseconds) or later, else `max_offset`.
 
-        Entries have their store time, so `store_time` is not asked.
+        Entries have their store time, so `store_time` is not called.
         """
         del store_time
         later = np.flatnonzero(self.units["store_timestamp"] >= timestamp)
         return int(self.units["msg_base_offset"][later[0]]) if len(later) else self.max_offset
 
     def _number(self, queue_offset: int) -> int:
-        """The place in `units` of the batch that has a queue offset, or of the last one before it."""
+        """The index in `units` of the batch with a queue offset, or of the last one before it."""
         return max(0, int(np.searchsorted(self.units["msg_base_offset"], queue_offset, side="right")) - 1)
 
 
 @dataclass(frozen=True)
 class RocksDBQueueLookup(_EntryForEachMessage):
-    """The entries `[min_offset, max_offset)` of one queue in RocksDB, as `ConsumeQueueLookup` has them."""
+    """The entries `[min_offset, max_offset)` of one queue in RocksDB, as in `ConsumeQueueLookup`."""
 
     topic: str
     queue_id: int
@@ -247,10 +247,10 @@ class RocksDBQueueLookup(_EntryForEachMessage):
         return ConsumeQueueEntry(queue_offset, *(int(unit[name]) for name in ENTRY.names or ()))
 
     def offset_in_queue_by_time(self, timestamp: int, store_time: Callable[[ConsumeQueueEntry], int]) -> int:
-        """The first entry stored at `timestamp` (milliseconds) or later; `max_offset` without one.
+        """The first entry stored at `timestamp` (milliseconds) or later; `max_offset` if there is none.
 
-        Entries have their store time, so `store_time` is not asked (``RocksDBConsumeQueueTable#binarySearchInCQByTime``
-        with the boundary LOWER).
+        Entries have their store time, so `store_time` is not called
+        (``RocksDBConsumeQueueTable#binarySearchInCQByTime`` with the boundary LOWER).
         """
         del store_time
         if self.min_offset >= self.max_offset:
@@ -267,7 +267,7 @@ class RocksDBQueueLookup(_EntryForEachMessage):
 
 
 def _first_by_time(low: int, high: int, timestamp: int, time_of: Callable[[int], int]) -> int:
-    """The first of the entries `[low, high]` that is stored at `timestamp` or later; `high` + 1 without one."""
+    """The first of the entries `[low, high]` that is stored at `timestamp` or later; `high` + 1 if there is none."""
     if time_of(high) < timestamp:
         return high + 1
     if time_of(low) > timestamp:
@@ -312,7 +312,7 @@ def _name(topic: str, queue_id: int) -> str:
 
 
 def end_of_entries(reader: QueueReader) -> int:
-    """The number behind the last valid entry, found as in ``ConsumeQueue#recover``."""
+    """The number after the last valid entry, found as in ``ConsumeQueue#recover``."""
     for file in reader.files[-_FILES_RECOVERED:]:
         count = leading(is_written(reader.units(file)))
         if count * CQ_STORE_UNIT_SIZE < reader.file_size:

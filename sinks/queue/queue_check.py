@@ -1,16 +1,17 @@
-"""Queues compared with the log: entries range by range, a walk record by record, what surrounds them, ext units.
+"""Queues compared with the log: entries range by range, a walk record by record, the bytes around them, ext units.
 
-A topic that was deleted and made again gives a queue several lives. A broker removes a queue's files with the topic,
-and queue offsets begin at 0 once more: it keeps the later life. One that has lost its queues since, and makes them
-again from the log, appends the first record of the later life to the earlier one and passes over those that follow.
-The log alone does not say which a store has; so both are followed (``QueueLives``).
+A topic that was deleted and created again gives a queue several lives. A broker removes a queue's files with the topic,
+and queue offsets begin at 0 again: it keeps the later life. A broker that has lost its queues since, and makes them
+again from the log, appends the first record of the later life to the earlier one and drops the records after it. The
+log alone does not say which of the two a store has, so both are followed (``QueueLives``).
 
 `reput verify` reports what differs. `reput recover` finds how far the queues of one kind agree (`QueueCheck`), and cuts
 off the rest.
-The broker trusts queue files up to their first unwritten unit, and cuts only what points behind the log's end
+
+The broker trusts queue files up to their first unwritten unit, and cuts only entries after the log's end
 (``ConsumeQueue#recover``, ``#truncateDirtyLogicFiles``, and the same of ``BatchConsumeQueue``). Here every entry whose
-record the log still has is compared with the entry that the record makes, so stale units, lost pages, missing files and
-a rewritten log are all found in the same way. There are two more differences. What is cut off is zeroed, because
+record the log still has is compared with the entry that the record makes. This finds stale units, lost pages, missing
+files and a rewritten log in the same way. There are two more differences. Units that are cut off are zeroed, because
 4.9.3's next recovery would read stale units as valid again. And a file whose first unit is not written is removed; the
 broker keeps any such unit.
 """
@@ -47,7 +48,7 @@ from reput.sinks.queue.batch_consume_queue import BATCH_KIND, BatchConsumeQueue,
 from reput.sinks.queue.consume_queue import KIND, ConsumeQueue, rounded_file_size
 from reput.sinks.queue.queue_reader import QueueKind, QueueReader, Units, load_queues
 from reput.sinks.queue.queue_sink import Append, Queue, queue_name
-from reput.source.arrays import Int64s, leading
+from reput.source.arrays import Bools, Int64s, leading
 from reput.source.errors import SinkError
 from reput.source.log.mapped_file_queue import open_for_reading
 from reput.source.log.store_layout import file_name, is_file_name
@@ -58,8 +59,8 @@ from reput.source.printable import counted
 class LogLimits:
     """The compared stretch of the log: records of `[least, limit)`; a record has at most `size_max` bytes.
 
-    `missing` are the stretches of it without a record that can be read, in log order: segments that are gone, and
-    damage that is passed over. Nothing tells whether an entry or key that leads there is right.
+    `missing` are its stretches without a readable record, in log order: segments that are gone, and damage that is
+    passed over. An entry or key that leads there cannot be judged.
     """
 
     least: int
@@ -67,23 +68,23 @@ class LogLimits:
     size_max: int
     missing: tuple[tuple[int, int], ...] = ()
 
-    def lacks(self, physical_offsets: Int64s) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        """Which offsets are in a stretch that is missing, bool[n]."""
+    def lacks(self, physical_offsets: Int64s) -> Bools:
+        """Which offsets are in a missing stretch, bool[n]."""
         if not self.missing:
             return np.zeros(len(physical_offsets), bool)
         begins, ends = np.array(self.missing, np.int64).T
         at = np.searchsorted(begins, physical_offsets, "right") - 1
-        found: np.ndarray[tuple[int], np.dtype[np.bool_]] = (at >= 0) & (physical_offsets < ends[at])
+        found: Bools = (at >= 0) & (physical_offsets < ends[at])
         return found
 
     def missing_before(self, physical_offset: int) -> int:
-        """How many stretches that are missing end at `physical_offset` or before it."""
+        """The number of missing stretches that end at or before `physical_offset`."""
         return sum(end <= physical_offset for _, end in self.missing)
 
     def unjudged(self, units: Units, after: int, before: int) -> int:
-        """How many of the first units lead to missing stretches in `(after, before)`, each further than the one before.
+        """The number of first units that lead to missing stretches in `(after, before)`, in rising order.
 
-        After these there is one that leads somewhere else, or none.
+        The unit after them leads somewhere else, or does not exist.
         """
         offsets = units["physical_offset"].astype(np.int64)
         is_next = (np.diff(offsets, prepend=after) > 0) & (offsets < before) & (units["msg_size"] > 0)
@@ -95,10 +96,10 @@ class Follower(Protocol):
 
     @property
     def queue(self) -> Queue:
-        """The queue as it is then."""
+        """The queue as it is at the moment."""
 
     def take(self, incoming: QueueEntries) -> AnomalyCounts:
-        """Go on with the next entries; returns what was met."""
+        """Add the next entries, in log order; return their anomalies."""
 
 
 Followed = TypeVar("Followed", bound=Follower)
@@ -106,7 +107,7 @@ Followed = TypeVar("Followed", bound=Follower)
 
 @dataclass(frozen=True)
 class Life(Generic[Followed]):
-    """A life that begins with the record at the offset `began_at`, which a replay appends as entry `queue_offset`."""
+    """A life that begins with the record at `began_at` of the log, which a replay appends as entry `queue_offset`."""
 
     follower: Followed
     began_at: int
@@ -121,11 +122,11 @@ class QueueLives(Generic[Followed]):
     replay
         Follows all lives as one, as a broker's replay of the log does.
     proven
-        The last life that the log proves (``last_life``); None without one.
+        The last life that the log proves (``last_life``), or None.
     latest
-        The life that a later record of queue offset 0 may begin; None without one.
+        The life that a later record of queue offset 0 may begin, or None.
     passed_over
-        How many records of the proven life a replay passes over.
+        The number of records of the proven life that a replay drops.
     """
 
     def __init__(self, replay: Followed, follow: Callable[[], Followed]) -> None:
@@ -143,11 +144,11 @@ class QueueLives(Generic[Followed]):
 
     @property
     def goes_on_joined(self) -> bool:
-        """Whether a record shows that a broker has joined the lives: it goes on where the joined queue ends."""
+        """Whether a record shows that a broker has joined the lives: it continues where the joined queue ends."""
         return self.proven is not None and self.proven.follower.queue.is_joined
 
     def take(self, incoming: QueueEntries, unit_size: int) -> None:
-        """Go on with the next entries, whose units have `unit_size` bytes."""
+        """Add the next entries, in log order; their units have `unit_size` bytes."""
         queue = self.replay.queue
         found, (rows, _) = queue.last_life(incoming), queue.unbuilt(incoming)
         if found.row == BEFORE:
@@ -180,16 +181,16 @@ class QueueLives(Generic[Followed]):
 # ----------------------------------------------------------------------------------------------------------------------
 # A range's entries compared with the queue files, and the results of all ranges joined queue by queue.
 #
-# An entry's number is its record's queue offset as long as the records of the queue run on, and only all records of the
-# queue show whether they do. So each range reports what it saw, and queues that do not run on are walked record by
-# record (``QueueWalk``).
+# An entry's number is its record's queue offset if the queue offsets of the queue's records are consecutive, and only
+# all records of the queue show whether they are. So each range reports its own part, and other queues are walked record
+# by record (``QueueWalk``).
 
 KINDS = {kind.top: kind for kind in (KIND, BATCH_KIND)}
 
 
 @dataclass(frozen=True)
 class QueueSettings:
-    """Where the queues of both kinds are, and the sizes of their files in bytes; None for no ConsumeQueueExt."""
+    """The root of the queues of both kinds, and the sizes of their files in bytes; None without ConsumeQueueExt."""
 
     root: Path
     mapped_file_size: int
@@ -205,7 +206,7 @@ class QueueSettings:
         return rounded_file_size(self.mapped_file_size) if kind is KIND else self.batch_file_size
 
     def ext(self, top: str, topic: bytes, queue_id: int) -> ExtFiles | None:
-        """The queue's ext units; None where the settings exclude them."""
+        """The queue's ext units; None if the settings exclude them."""
         if self.ext_file_size is None or KINDS[top] is not KIND:
             return None
         return ExtFiles(self.root, self.ext_file_size, topic, queue_id)
@@ -213,10 +214,10 @@ class QueueSettings:
 
 @dataclass(frozen=True)
 class ComparedEntries:
-    """What a range found in one queue: `count` entries from number `first` on, of records from `start` of the log on.
+    """The result of a range for one queue: `count` entries from number `first`, of records from `start` of the log.
 
-    `agrees` says that the records' queue offsets run on, that the records come in log order, and that the files hold
-    exactly their entries from the first one's queue offset on.
+    `agrees` says that the records' queue offsets are consecutive, that the records come in log order, and that the
+    files hold exactly their entries from the first one's queue offset on.
     """
 
     top: str
@@ -263,9 +264,7 @@ def _compare(settings: QueueSettings, kind: QueueKind, incoming: QueueEntries, f
     )
 
 
-def units_agree(
-    found: Units, expected: Units, incoming: QueueEntries, ext: ExtFiles | None
-) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def units_agree(found: Units, expected: Units, incoming: QueueEntries, ext: ExtFiles | None) -> Bools:
     """Which units on disk equal the expected ones, which belong to the rows of `incoming`, bool[n]."""
     names = [name for name in expected.dtype.names or () if name != "tags_code"]
     same = codes_agree(found, expected, incoming.ext, ext)
@@ -276,7 +275,7 @@ def units_agree(
 
 @dataclass
 class QueueTally:
-    """One queue of the store: as long as `is_plain`, the entries numbered `[first, end)` agree with their records."""
+    """One queue of the store: while `is_plain`, the entries numbered `[first, end)` agree with their records."""
 
     top: str
     topic: bytes
@@ -287,7 +286,7 @@ class QueueTally:
     is_plain: bool = True
 
     def take(self, compared: ComparedEntries) -> None:
-        """Go on with the next range's entries, in log order."""
+        """Add the entries of the next range, in log order."""
         self.entries += compared.count
         self.is_plain &= compared.agrees and (self.first is None or compared.first == self.end)
         if self.first is None:
@@ -302,7 +301,7 @@ class QueueTallies:
     queues: dict[tuple[str, bytes, int], QueueTally] = field(default_factory=dict)
 
     def take(self, entries: Iterable[ComparedEntries]) -> None:
-        """Go on with the entries of the next range, in log order."""
+        """Add the entries of the next range, in log order."""
         for compared in entries:
             key = (compared.top, compared.topic, compared.queue_id)
             self.queues.setdefault(key, QueueTally(*key)).take(compared)
@@ -316,7 +315,7 @@ class QueueTallies:
 # ----------------------------------------------------------------------------------------------------------------------
 # A walk record by record along one queue, by the rules with which a broker appends entries.
 #
-# It names what differs, also in queues whose records do not run on.
+# It names each difference, also in queues whose queue offsets are not consecutive.
 
 _WORDS = {
     "physical_offset": "physical offset",
@@ -333,14 +332,15 @@ _WORDS = {
 class QueueWalk:
     """Walks along one queue; give it the queue's entries in log order, then `close` it.
 
-    Where queue offset 0 comes again, the queue may have been deleted with its topic and made again. A broker that did
-    so keeps the later life. One that has lost its queues since joins both (docs/anomalies.md). The files show which.
+    If queue offset 0 comes again, the queue may have been deleted with its topic and created again. A broker that did
+    so keeps the later life. A broker that has lost its queues since joins both (docs/anomalies.md). The files show
+    which.
     """
 
     def __init__(
         self, settings: QueueSettings, tally: QueueTally, log: LogLimits, findings: Findings, *, may_join: bool = False
     ) -> None:
-        """Begin behind the entries of records before the log's begin, which it no longer has.
+        """Begin after the entries of records before the log's begin, which it no longer has.
 
         With `may_join`, joined lives are right although messages of the later one have no entries.
         """
@@ -350,32 +350,32 @@ class QueueWalk:
 
     @property
     def made_early(self) -> int | None:
-        """Where a file begins that the broker made for a repeated record."""
+        """The first byte of a file that the broker made for a repeated record; None without one."""
         return self._chosen.made_early
 
     @property
     def moved(self) -> int:
-        """How many entries stand before the queue offset of their message."""
+        """The number of entries before the queue offset of their message."""
         return self._chosen.moved
 
     @property
     def first_moved(self) -> str:
-        """The first of these in words."""
+        """The first entry before the queue offset of its message, in words."""
         return self._chosen.first_moved
 
     def take(self, incoming: QueueEntries) -> None:
-        """Go on with the next entries."""
+        """Add the queue's next entries, in log order."""
         self._lives.take(incoming, self._lives.replay.unit_size)
 
     def close(self) -> None:
-        """Put the walk's result into the tally, and what it found into the findings."""
+        """Put the walk's result into the tally, and its differences and notes into the findings."""
         self._chosen = self._choose()
         self._tally.first, self._tally.end = self._chosen.first, self._chosen.end
         self._findings.note("entries_moved", self._chosen.moved)
         self._findings.add(self._chosen.findings)
 
     def _choose(self) -> _Walk:
-        """The walk that agrees with the files; otherwise the one from which they differ least."""
+        """The walk that agrees with the files, or else the one with the fewest differences."""
         lives, replay = self._lives, self._lives.replay
         name = f"{self._tally.topic.decode('utf-8', 'backslashreplace')}-{self._tally.queue_id}"
         for life in lives.later:
@@ -408,7 +408,7 @@ class _Walk:
     def __init__(
         self, settings: QueueSettings, tally: QueueTally, log: LogLimits, *, begins_empty: bool = False
     ) -> None:
-        """Begin behind the entries of records that the log no longer has, or at the queue's very beginning."""
+        """Begin after the entries of records that the log no longer has, or at the queue's very beginning."""
         self._units = settings.units(tally.top, tally.topic, tally.queue_id)
         self._ext = settings.ext(tally.top, tally.topic, tally.queue_id)
         queue_type = ConsumeQueue if self._units.kind is KIND else BatchConsumeQueue
@@ -416,11 +416,11 @@ class _Walk:
         self._name = f"{tally.topic.decode('utf-8', 'backslashreplace')}-{tally.queue_id}"
         self.findings = Findings()
         self.first: int | None = None
-        # How many entries stand before the queue offset of their message, and the first of them in words.
+        # The number of entries before the queue offset of their message, and the first of them in words.
         self.moved, self.first_moved = 0, ""
-        self.made_early: int | None = None  # where a file begins that the broker made for a repeated record
+        self.made_early: int | None = None  # first byte of a file that the broker made for a repeated record
         self._log = log
-        # How many of the stretches that the log lacks have been passed; None until the first entry of an empty queue.
+        # The number of missing stretches before the last record; None until the first entry of an empty queue.
         self._passed: int | None = None
         if not begins_empty:
             self._passed = 0
@@ -438,11 +438,11 @@ class _Walk:
 
     @property
     def end(self) -> int:
-        """The number behind the last entry that the queue should have."""
+        """The number after the last entry that the queue should have."""
         return self.queue.end // self._units.unit_size
 
     def take(self, incoming: QueueEntries) -> AnomalyCounts:
-        """Go on with the next entries; returns what was met."""
+        """Add the next entries, in log order; return their anomalies."""
         physical_offsets = incoming.entries.view(self._units.kind.unit)["physical_offset"][:, 0].astype(np.int64)
         ends = np.searchsorted(physical_offsets, [end for _, end in self._log.missing])
         met, cuts = NO_ANOMALIES, sorted({0, *ends.tolist(), len(physical_offsets)})
@@ -452,9 +452,9 @@ class _Walk:
         return met
 
     def _pass_over_missing(self, before: int) -> None:
-        """Pass over entries that lead to what the log lacks before the offset `before`: they cannot be judged.
+        """Pass over entries that lead to missing stretches of the log before the offset `before`, without judging them.
 
-        A broker that made them while it had the records goes on behind them; one that replays the log has none.
+        A broker that made them while it had the records continues after them; a broker that replays the log has none.
         """
         stretches = self._log.missing_before(before)
         if self._passed is not None and stretches > self._passed:
@@ -480,7 +480,7 @@ class _Walk:
                 break
         if number > begin and not queue.files:
             queue.files.append(units.files[0])
-        elif number > begin and self.first is not None:  # before the first one they are checked with the front
+        elif number > begin and self.first is not None:  # before the first entry, `_check_front` notes them
             self.findings.note("entries_not_judged", number - begin)
         if number > begin:
             queue.end = number * units.unit_size
@@ -525,7 +525,7 @@ class _Walk:
         agrees = units_agree(found, expected, aligned, self._ext)
         if kind is KIND:
             self._note_places(begin, expected, incoming.queue_offsets[rows])
-        # Units that fill the front are checked elsewhere, with all that stands before the first entry.
+        # `_check_front` checks units that fill the front, with everything else before the first entry.
         wrong = np.flatnonzero(~agrees & ~is_pre_blank(expected)) if kind is KIND else np.flatnonzero(~agrees)
         for row in wrong.tolist():
             if len(self.findings.first) >= FIRST_MAX:
@@ -538,7 +538,7 @@ class _Walk:
             note_ext_units(found, aligned.ext, self._ext, self.findings)
 
     def _note_places(self, begin: int, expected: Units, queue_offsets: Int64s) -> None:
-        """Count the entries that stand before the queue offset of their message; units from number `begin` on."""
+        """Count the entries before the queue offset of their message; units from number `begin` on."""
         places = np.arange(begin, begin + len(expected))
         moved = np.flatnonzero((places < queue_offsets) & ~is_pre_blank(expected))
         if not self.moved and len(moved):
@@ -549,7 +549,7 @@ class _Walk:
             )
         self.moved += len(moved)
 
-    def _rows(self, expected: Units, incoming: QueueEntries) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    def _rows(self, expected: Units, incoming: QueueEntries) -> Int64s:
         """The row of `incoming` for each appended entry; a blank gets any row."""
         physical_offsets = incoming.entries.view(self._units.kind.unit)["physical_offset"][:, 0].astype(np.int64)
         rows = np.searchsorted(physical_offsets, expected["physical_offset"].astype(np.int64))
@@ -586,14 +586,14 @@ class _Walk:
         return "; ".join(differences)
 
     def _other(self, found: Units, incoming: QueueEntries) -> str:
-        """Whose entry was found, if it belongs to one of the `incoming` records."""
+        """The queue offset of the found entry, in words, if it belongs to one of the `incoming` records."""
         units = incoming.entries.view(self._units.kind.unit)[:, 0]
         same = np.flatnonzero(units["physical_offset"] == found["physical_offset"][0])
         return f" (the entry of queue offset {int(incoming.queue_offsets[same[0]])})" if len(same) else ""
 
 
 def expired_front(units: QueueReader, least: int) -> tuple[int, int]:
-    """The number behind the queue's front, and where the front's last record ended; both are 0 without entries there.
+    """The number after the queue's front, and the end of the front's last record; both 0 if it has no entries.
 
     Units that only fill the front come first, then entries of records before `least`, which the log no longer has.
     """
@@ -604,8 +604,7 @@ def expired_front(units: QueueReader, least: int) -> tuple[int, int]:
     for begin, chunk in units.chunks(first, (units.files[-1] + units.file_size) // units.unit_size):
         blanks = is_pre_blank(chunk)
         expired = (chunk["physical_offset"] >= 0) & (chunk["physical_offset"] < least) & (chunk["msg_size"] > 0)
-        leading = expired | blanks
-        count = len(chunk) if leading.all() else int(np.argmin(leading))
+        count = leading(expired | blanks)
         real = np.flatnonzero(~blanks[:count])
         if len(real):
             at = chunk[int(real[-1])]
@@ -616,7 +615,7 @@ def expired_front(units: QueueReader, least: int) -> tuple[int, int]:
     return (number, last) if has_entries else (0, 0)
 
 
-def _select(ext: ExtUnits | None, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> ExtUnits | None:
+def _select(ext: ExtUnits | None, rows: Int64s) -> ExtUnits | None:
     if ext is None:
         return None
     bit_maps = tuple(ext.bit_maps[row] for row in rows.tolist())
@@ -628,18 +627,18 @@ def _describe(unit: Units) -> str:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What surrounds a queue's entries: the names and sizes of its files, its front, and what lies behind its end.
+# Everything around a queue's entries: the names and sizes of its files, its front, and the bytes after its end.
 
 
 def check_queue_files(
     units: QueueReader, tally: QueueTally, log: LogLimits, findings: Findings, made_early: int | None = None
 ) -> None:
-    """Check all of a queue except for its entries `[tally.first, tally.end)`, which are proved already.
+    """Check all of a queue except its entries `[tally.first, tally.end)`, which are already proved.
 
     Before them may be units that fill the front, then entries of records before `log.least` (``expired_entries``).
-    Behind them may be only what a broker leaves: units of records at `log.limit` or later (``entries_behind_the_end``:
-    a recovery cut the log, or the record came since the check began), and an empty next file
-    (``next_file_made_early``). On both sides may be entries that lead to what the log lacks (``entries_not_judged``).
+    After them may be only what a broker leaves: units of records at `log.limit` or later (``entries_behind_the_end``: a
+    recovery cut the log, or the record came since the check began), and an empty next file (``next_file_made_early``).
+    On both sides may be entries that lead to missing stretches of the log (``entries_not_judged``).
     """
     _check_names(units, tally, findings, made_early)
     first = tally.first
@@ -678,7 +677,7 @@ def _check_names(units: QueueReader, tally: QueueTally, findings: Findings, made
 
 
 def _check_front(units: QueueReader, first: int | None, log: LogLimits, findings: Findings) -> int:
-    """Check the units before number `first` (None: as far as such units reach); returns where they end."""
+    """Check the units before number `first` (None: as far as such units reach); return where they end."""
     begin = number = units.files[0] // units.unit_size
     stop = first if first is not None else (units.files[-1] + units.file_size) // units.unit_size
     offset_before = -1
@@ -690,7 +689,7 @@ def _check_front(units: QueueReader, first: int | None, log: LogLimits, findings
         good = expired | lacking | blank
         number = at + len(chunk)
         if first is None and not good.all():
-            number = stop = at + int(np.argmin(good))
+            number = stop = at + leading(good)
             good, expired, lacking, blank = (each[: stop - at] for each in (good, expired, lacking, blank))
         for row in np.flatnonzero(~good).tolist():
             _differ(units, at + row, chunk[row : row + 1], "pre_blank", "no unit that fills the front", findings)
@@ -713,12 +712,10 @@ def _check_front(units: QueueReader, first: int | None, log: LogLimits, findings
     return number
 
 
-def _is_expired(chunk: Units, log: LogLimits) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _is_expired(chunk: Units, log: LogLimits) -> Bools:
     """Which units may belong to records that the log no longer has."""
     physical_offsets, sizes = chunk["physical_offset"], chunk["msg_size"]
-    expired: np.ndarray[tuple[int], np.dtype[np.bool_]] = (
-        (physical_offsets >= 0) & (physical_offsets < log.least) & (sizes > 0) & (sizes <= log.size_max)
-    )
+    expired: Bools = (physical_offsets >= 0) & (physical_offsets < log.least) & (sizes > 0) & (sizes <= log.size_max)
     return expired
 
 
@@ -753,7 +750,7 @@ def _differ(units: QueueReader, number: int, unit: Units, kind: str, text: str, 
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# ConsumeQueueExt units as they are on disk, compared with those that the records make; nothing is written.
+# ConsumeQueueExt units on disk, compared with those that the records make; nothing is written.
 #
 # A unit's bitmap says which groups' expressions the message matched when it was dispatched, and no disk holds the
 # subscriptions of that moment. So a bitmap that differs from today's subscriptions is only a note; a different tags
@@ -779,7 +776,7 @@ class ExtFiles:
         self._parts = consume_queue_ext_directory(self.topic, self.queue_id)
 
     def unit(self, address: int) -> CqExtUnit | None:
-        """The unit at an address; None without one."""
+        """The unit at an address, or None."""
         offset = un_decorate(address)
         data = self._bytes(offset)
         try:
@@ -806,7 +803,7 @@ class ExtFiles:
                 findings.differ(Difference("ext_file", text, shown, byte_offset=-1 - units_end))
 
     def _bytes(self, offset: int) -> bytes:
-        """The bytes from `offset` on: as many as a unit may have, at most to the end of the file."""
+        """The bytes from `offset`: the largest size of a unit, at most to the end of the file."""
         left = self.file_size - offset % self.file_size
         wanted = min(_UNIT_BYTES_MAX, left)
         if not self._at <= offset <= offset + wanted <= self._at + len(self._data):
@@ -821,11 +818,9 @@ class ExtFiles:
         return self._data[begin : begin + wanted]
 
 
-def codes_agree(
-    found: Units, expected: Units, ext: ExtUnits | None, files: ExtFiles | None
-) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def codes_agree(found: Units, expected: Units, ext: ExtUnits | None, files: ExtFiles | None) -> Bools:
     """Whether each unit's third field is its record's tags code, or the address of the record's ext unit."""
-    same: np.ndarray[tuple[int], np.dtype[np.bool_]] = found["tags_code"] == expected["tags_code"]
+    same: Bools = found["tags_code"] == expected["tags_code"]
     if files is None or ext is None:
         return same
     for row in np.flatnonzero(~same & ext.is_put).tolist():
@@ -836,7 +831,7 @@ def codes_agree(
 
 
 def ext_problem(unit: CqExtUnit, tags_code: int, ext: ExtUnits, row: int) -> str:
-    """What is wrong with the unit of an entry; empty if nothing is."""
+    """The fault of the unit of an entry, in words; empty if there is none."""
     store_time, maps = int(ext.store_timestamps[row]), unit.filter_bit_map or b""
     if unit.tags_code != tags_code:
         return f"tags code {tags_code} expected, {unit.tags_code} found"
@@ -858,7 +853,7 @@ def note_ext_units(found: Units, ext: ExtUnits, files: ExtFiles, findings: Findi
             findings.note("bit_map_of_other_subscriptions")
 
 
-# Topic, queue id and physical offset.
+# Its arguments are topic, queue id and physical offset; see `QueueCheck`.
 BeginsLife = Callable[[bytes, int, int], bool]
 
 
@@ -866,8 +861,8 @@ BeginsLife = Callable[[bytes, int, int], bool]
 class QueueState:
     """One queue: `end` (bytes of the queue) is where its agreeing entries end.
 
-    `begin` is where the contiguous files begin. `has_entries` is whether any entry in them agrees. `empty_file` is
-    where a file begins that the broker made for a repeated record (see `Append`). `trusted_until` is the end of the
+    `begin` is where the contiguous files begin. `has_entries` is whether any entry in them agrees. `empty_file` is the
+    first byte of a file that the broker made for a repeated record (see `Append`). `trusted_until` is the end of the
     last record whose entry is trusted without a comparison.
     """
 
@@ -883,11 +878,11 @@ class QueueState:
 
     @property
     def end_number(self) -> int:
-        """The number of the unit behind the agreeing ones."""
+        """The number of the unit after the agreeing ones."""
         return self.end // self.disk.unit_size
 
     def may_start_over_behind(self, physical_offset: int) -> int | None:
-        """Where the record is of the queue's very first entry, if that is a later one than this; otherwise None."""
+        """The offset of the record of the queue's very first entry if it is after `physical_offset`; otherwise None."""
         if self.has_entries or self.begin or self.life_begin >= 0:
             return None
         first = self.disk.read_written(0, 1)
@@ -896,10 +891,10 @@ class QueueState:
         )
 
     def check_head(self, found: Units, incoming: QueueEntries, ext: ExtFiles | None) -> None:
-        """Give up the entries of expired records if the queue's first record in the log does not follow them.
+        """Reject the entries of expired records if the queue's first record in the log does not follow them.
 
-        Some of them were lost, and going on behind the rest would shift every later entry. An entry of a
-        BatchConsumeQueue says its queue offset itself.
+        Some of them were lost, and continuing after the rest would shift every later entry. An entry of a
+        BatchConsumeQueue holds its queue offset itself.
         """
         if self.disk.kind is not KIND:
             return
@@ -909,7 +904,7 @@ class QueueState:
 
     @property
     def files_to_remove(self) -> list[int]:
-        """Where the files without an agreeing entry begin, newest first."""
+        """The first bytes of the files without an agreeing entry, newest first."""
         if not self.has_entries:
             return self.disk.files[::-1]
         outside = (file for file in self.disk.files[::-1] if not self.begin <= file < self.end)
@@ -917,7 +912,7 @@ class QueueState:
 
     @property
     def files_to_mend(self) -> list[int]:
-        """Where the files begin that have stale units behind the end or are too short."""
+        """The first bytes of the files that have stale units after the end or are too short."""
         kept = [file for file in self.disk.files if file not in self.files_to_remove]
         return [
             file
@@ -928,7 +923,7 @@ class QueueState:
 
     @property
     def dropped(self) -> int:
-        """The number of written units behind the end."""
+        """The number of written units after the end."""
         count = 0
         for file in self.disk.files:
             units = self.disk.units(file, max(0, self.end - file) if self.has_entries and file >= self.begin else 0)
@@ -945,9 +940,9 @@ def never(_: bytes, __: int, ___: int) -> bool:
 class QueueCheck:
     """Compares queues with batches of the log, in log order, up to the first record whose entry is missing or wrong.
 
-    `begins_life` is whether the record at an offset has queue offset 0 in a queue: entries of records before it went
-    with their topic, if that is the queue's first entry. Of the queues in `emptied` nothing is expected: they were
-    emptied for a later life.
+    `begins_life` is whether the record at an offset has queue offset 0 in a queue. If that record makes the queue's
+    first entry, entries of earlier records were removed with their topic. The queues in `emptied` are not compared:
+    they were emptied for a later life.
     """
 
     settings: QueueSettings
@@ -979,7 +974,7 @@ class QueueCheck:
         return cls(settings, kind, queues, None, begins_life, emptied)
 
     def compare(self, batch: LogicBatch) -> None:
-        """Go on with the next batch; sets `disagrees_at` to the physical offset of the first record that disagrees."""
+        """Compare the next batch; set `disagrees_at` to the physical offset of the first record that disagrees."""
         assert self.disagrees_at is None
         matches = [self._match(incoming) for incoming in queues_of_kind(self.kind, batch.entries)]
         unmatched = [match.unmatched for match in matches if match.unmatched is not None]
@@ -990,11 +985,11 @@ class QueueCheck:
 
     @property
     def has_open_heads(self) -> bool:
-        """Whether a queue has only entries of expired records, and no record of it was met in the log yet."""
+        """Whether a queue has only entries of expired records, and the log has shown no record of it yet."""
         return any(state.has_entries and not state.was_derived for state in self.queues.values())
 
     def look_at_heads(self, batch: LogicBatch) -> None:
-        """Go on with a batch behind what is compared, to see where queues with expired entries go on."""
+        """Take a batch after the compared ones, to see where queues with only expired entries continue."""
         for incoming in queues_of_kind(self.kind, batch.entries):
             state = self.queues.get((incoming.topic, incoming.queue_id))
             if state is not None and not state.was_derived:
@@ -1019,7 +1014,7 @@ class QueueCheck:
 
     @property
     def trusted_until(self) -> int:
-        """The end of the last record whose entry is trusted, since it lies before the start; 0 without any."""
+        """The end of the last record whose entry is trusted because it is before the start; 0 without any."""
         return max((state.trusted_until for state in self.queues.values()), default=0)
 
     @property
@@ -1075,10 +1070,10 @@ class QueueCheck:
 
 @dataclass(frozen=True)
 class _Match:
-    """How a batch's records match a queue: the offsets of `matched` records, and of the first `unmatched` one.
+    """How a batch's records match a queue: the offsets of `matched` records and of the first `unmatched` one.
 
-    `queue_offsets` are those of the matched records. `repeated` are records that the broker passes over, each with the
-    queue's end when it came.
+    `queue_offsets` are those of the matched records. `repeated` are records that the broker drops, each with the
+    queue's end at that moment.
     """
 
     state: QueueState | None
@@ -1126,7 +1121,7 @@ def _match_one_by_one(state: QueueState, found: Units, incoming: QueueEntries, e
     return _Match(state, np.array(matched, np.int64), repeated, None, queue_offsets[rows])
 
 
-def agree(found: Units, incoming: QueueEntries, ext: ExtFiles | None) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def agree(found: Units, incoming: QueueEntries, ext: ExtFiles | None) -> Bools:
     """Which entries on disk equal the log's, bool[n]; without `ext` an address of a unit agrees with any tags code."""
     expected: Units = incoming.entries[: len(found)].view(found.dtype)[:, 0]
     is_address = found["tags_code"] <= MAX_ADDR
@@ -1137,17 +1132,17 @@ def agree(found: Units, incoming: QueueEntries, ext: ExtFiles | None) -> np.ndar
 
 
 def messages_of(disk: QueueReader, number: int) -> int:
-    """How many queue offsets the entry of that number takes."""
+    """The number of queue offsets that the entry of that number takes."""
     return 1 if disk.kind is KIND else int(disk.read(number, 1)["batch_size"][0])
 
 
 def _after_expired(disk: QueueReader, start: int) -> QueueState:
-    """The state behind the pre-blank units and the entries of records before `start`, whose offsets must rise."""
+    """The state after the pre-blank units and the entries of records before `start`, whose offsets must rise."""
     first = disk.files[0] if disk.files else 0
     state = QueueState(disk, first, first)
     reached = 0
     for file in disk.files:
-        if file != state.end:  # behind a hole, all before it has expired
+        if file != state.end:  # everything before a hole has expired
             state = QueueState(disk, file, file)
         units = disk.units(file)
         blanks = leading(is_pre_blank(units) & is_written(units)) if file == first and len(units) else 0
@@ -1165,7 +1160,7 @@ def _after_expired(disk: QueueReader, start: int) -> QueueState:
 
 
 def cut_queues(files: DurableFiles, check: QueueCheck) -> None:
-    """Bring the files to what `check` found, durably: remove later files, zero stale units, extend short files."""
+    """Bring the files to the state that `check` found, durably: remove, zero or extend them."""
     for state in check.queues.values():
         disk = state.disk
         mend = state.files_to_mend

@@ -27,7 +27,7 @@ _READ_UNITS = 50_000
 
 @dataclass(frozen=True)
 class QueueKind:
-    """What distinguishes the kinds of queues.
+    """The differences between the kinds of queues.
 
     Attributes
     ----------
@@ -51,13 +51,13 @@ class QueueKind:
         return queue_directories(root, self.top, self.directory)
 
     def not_made(self, root: Path) -> list[Path]:
-        """The directories of topics below `root` of which reput makes none, because of their names."""
+        """The directories of topics below `root` that reput does not make, because of their names."""
         return [topic for topic in _directories(root / self.top) if not is_directory_name(topic.name)]
 
 
 @dataclass
 class QueueReader:
-    """One queue below `root`; `file_size` is in bytes, a multiple of a unit's. Files are listed once, at the first use.
+    """One queue below `root`; `file_size` is in bytes, a multiple of a unit's. Files are listed once, at first use.
 
     Units are numbered from the queue's beginning: unit n begins at byte ``n * unit_size`` of the row of files. Missing
     files, and missing ends of files, read as zeros.
@@ -95,7 +95,7 @@ class QueueReader:
 
     @property
     def files(self) -> list[int]:
-        """Where each file begins, in bytes of the queue, oldest first."""
+        """The first byte of each file in the queue, oldest first."""
         return list(self.sizes)
 
     def relative_path(self, file: int) -> tuple[str, str, str, str]:
@@ -107,15 +107,15 @@ class QueueReader:
         return self.directory / file_name(file)
 
     def where(self, number: int) -> tuple[str, int]:
-        """Where unit `number` is: its file's path below the root, and the byte in the file."""
+        """The place of unit `number`: its file's path below the root, and the byte in the file."""
         at = number * self.unit_size
         file = at - at % self.file_size
         return "/".join(self.relative_path(file)), at - file
 
     def check_sizes(self, *, may_be_cut: bool = False) -> None:
-        """Raise SinkError for a file whose size is not `file_size`, or with `may_be_cut` for one that is larger.
+        """Raise SinkError for a file whose size is not `file_size`, or with `may_be_cut` for a larger one.
 
-        An empty file is no error: a crash may leave one, and it has no unit.
+        An empty file is not an error: a crash may leave one, and it has no unit.
         """
         for file, size in self.sizes.items():
             if size not in (0, self.file_size) and not (may_be_cut and size < self.file_size):
@@ -126,7 +126,7 @@ class QueueReader:
                 )
 
     def read(self, first: int, count: int) -> Units:
-        """`count` units from number `first` on."""
+        """`count` units beginning with number `first`."""
         units = np.zeros(count, self.kind.unit)
         data = units.view(np.uint8).reshape(-1)
         at, done = first * self.unit_size, 0
@@ -139,12 +139,12 @@ class QueueReader:
         return units
 
     def read_written(self, first: int, count: int) -> Units:
-        """Up to `count` units from number `first` on, ending before the first that is not written (``is_written``)."""
+        """Up to `count` units from number `first`, ending before the first that is not written (``is_written``)."""
         units = self.read(first, count)
         return units[: leading(is_written(units))]
 
     def units(self, file: int, begin: int = 0, count: int | None = None) -> Units:
-        """The whole units of a file from its byte `begin` on, or `count` of them; without the hole at its end."""
+        """The whole units of a file from its byte `begin`, or `count` of them; without the hole at its end."""
         return read_units(self.path(file), self.kind.unit, begin, count)
 
     def chunks(self, first: int, end: int) -> Iterator[tuple[int, Units]]:
@@ -155,7 +155,7 @@ class QueueReader:
             first += count
 
     def filled(self, first: int) -> Iterator[tuple[int, Units]]:
-        """The chunks from unit `first` on, over all files, that are not all zero; holes of files are not read."""
+        """The chunks from unit `first`, over all files, that are not all zero; holes of files are not read."""
         for file in self.files:
             begin = max(0, first * self.unit_size - file)
             if begin >= self.file_size:
@@ -170,12 +170,12 @@ class QueueReader:
                         yield number, units
 
     def extents(self, file: int, begin: int) -> Iterator[tuple[int, int]]:
-        """`[begin, end)` of each extent of a file, from its byte `begin` on, that is not all zero."""
+        """`[begin, end)` of each extent of a file, from its byte `begin`, that is not all zero."""
         with open_for_reading(str(self.path(file))) as descriptor:
             yield from filled_extents(descriptor, begin)
 
     def search(self, physical_offset: int) -> int:
-        """The number of the first unit of a record at `physical_offset` or later; behind the last unit without one.
+        """The number of the first unit of a record at or after `physical_offset`, else that after the last unit.
 
         The units must be in log order, otherwise the number may be any.
         """
@@ -193,7 +193,7 @@ class QueueReader:
         return low
 
     def end_of_last(self) -> int:
-        """Where the last written unit's record ends; 0 without one (``ConsumeQueue#getMaxPhysicOffset``)."""
+        """The end of the last written unit's record; 0 without one (``ConsumeQueue#getMaxPhysicOffset``)."""
         for file in reversed(self.files):
             units = self.units(file)
             units = units[: leading(is_written(units))]
@@ -214,7 +214,7 @@ class QueueReader:
         return np.concatenate(offsets), np.concatenate(numbers)
 
     def count_elsewhere(self, first: int, units: Units) -> int:
-        """How many of these units (of ``consumequeue``), numbered from `first` on, the queue has at another number."""
+        """How many of these units (of ``consumequeue``), numbered from `first`, the queue has at another number."""
         rows = np.flatnonzero(~is_pre_blank(units))
         offsets, numbers = self._places
         _, there, here = np.intersect1d(
@@ -227,10 +227,10 @@ class QueueReader:
         return self.places()
 
     def min_offset(self, min_physic_offset: int, max_offset: int) -> int:
-        """The number of the first entry before `max_offset` whose record the log has; `max_offset` without one.
+        """The number of the first entry before `max_offset` whose record the log has; `max_offset` if there is none.
 
-        This is ``ConsumeQueue#correctMinOffset`` of 5.x, over all files. 4.9.3 looks at the first file only, and keeps
-        the old minimum if no entry is left.
+        This is ``ConsumeQueue#correctMinOffset`` of 5.x, over all files. 4.9.3 reads only the first file, and keeps the
+        old minimum if no entry is left.
         """
         for file in self.files:
             first = file // self.unit_size
@@ -238,7 +238,7 @@ class QueueReader:
                 break
             last = self.read_written(first + self.file_size // self.unit_size - 1, 1)
             if len(last) and last["physical_offset"][0] < min_physic_offset:
-                continue  # as are all before it
+                continue  # and so have all before it
             try:
                 units = self.units(file)[: max_offset - first]
             except FileNotFoundError:
@@ -250,14 +250,14 @@ class QueueReader:
 
 
 def moved_entries(before: QueueReader, after: QueueReader) -> int:
-    """How many entries of `before` stand at another number in `after`."""
+    """The number of entries of `before` that have another number in `after`."""
     (offsets, numbers), (offsets_after, numbers_after) = before.places(), after.places()
     _, rows, rows_after = np.intersect1d(offsets, offsets_after, return_indices=True)
     return int(np.count_nonzero(numbers[rows] != numbers_after[rows_after]))
 
 
 def units_of_file(path: Path, unit: np.dtype[Any]) -> Iterator[tuple[int, Units]]:
-    """All whole units of one file, wherever it lies, in chunks of bounded size with the number of each one's first."""
+    """All whole units of one file at any path, in chunks of bounded size, each with the number of its first unit."""
     with open_for_reading(str(path)) as descriptor:
         first = 0
         while True:
@@ -271,7 +271,7 @@ def units_of_file(path: Path, unit: np.dtype[Any]) -> Iterator[tuple[int, Units]
 
 
 def read_units(path: Path, unit: np.dtype[Any], begin: int = 0, count: int | None = None) -> Units:
-    """The whole units of a file from its byte `begin` on, or `count` of them; without the hole at its end."""
+    """The whole units of a file from its byte `begin`, or `count` of them; without the hole at its end."""
     with open_for_reading(str(path)) as descriptor:
         if count is None:
             end = max((end for _, end in data_extents(descriptor)), default=0)
@@ -285,7 +285,7 @@ def queue_directories(
 ) -> Iterator[tuple[bytes, int]]:
     """The topic and queue id of every queue below the directory `top` of `root`, in order; see ``QueueKind``.
 
-    Queues whose topic reput makes no directory of are left out, as they are when their records come.
+    Queues are left out if reput makes no directory for their topic; their records get no entries either.
 
     Raises
     ------
@@ -314,7 +314,7 @@ def queue_rows(root: Path, top: str) -> list[Row]:
 
 
 def ends_full(row: Row, unit: int) -> bool:
-    """Whether a queue's last file is filled up to its last unit (`unit` bytes), without a further file."""
+    """Whether a queue's last file is filled up to its last unit (`unit` bytes), without a next file."""
     return bool(last_bytes(row[-1], unit).strip(b"\0"))
 
 

@@ -1,4 +1,4 @@
-"""What the sinks of both kinds of queues share: recovery, durability, progress."""
+"""The common part of the sinks of both kinds of queues: recovery, durability, progress."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from reput.source.log.store_layout import file_name
 
 _log = logging.getLogger(__name__)
 
-#: In a progress record: the queues that started over, or may just have done so.
+#: The key in a progress record of the queues that started over, or may just have done so.
 LIVES = "lives"
 _EMPTIED = "emptied_for_next_batch"
 
@@ -38,7 +38,7 @@ def no_queue(_: bytes, __: int) -> bool:
 class Append:
     """An append to a queue: `entries` (uint8[n, unit]) go to byte `begin` of the queue.
 
-    `empty_file` is where a file begins that gets no entry: the broker makes a full queue's next file before it finds
+    `empty_file` is the first byte of a file without entries: the broker makes a full queue's next file before it finds
     that the record is a repeated one. `first_out_of_order` is the first record that `anomalies` counts as out of order.
     """
 
@@ -54,8 +54,8 @@ class Queue(ABC):
     """One queue's end. Offsets are bytes of the queue, except for `max_physic_offset`, which is in the log.
 
     `awaited` is ``LifeBegin.awaited`` of its last record. `replay_end` is where the queue would end in a broker's
-    replay of the log, which appends the first record of the later life to the earlier one and passes over the others;
-    0 without an earlier life. `is_joined` is whether a record goes on there.
+    replay of the log, which appends the first record of the later life to the earlier one and drops the others; 0
+    without an earlier life. `is_joined` is whether a record continues there.
     """
 
     topic: bytes
@@ -69,7 +69,7 @@ class Queue(ABC):
 
     @property
     def last_file(self) -> int:
-        """Where the last file begins; -1 without one."""
+        """The first byte of the last file; -1 without files."""
         return self.files[-1] if self.files else -1
 
     @abstractmethod
@@ -78,14 +78,14 @@ class Queue(ABC):
 
     @abstractmethod
     def adopt(self, units: Units) -> bool:
-        """Take `max_physic_offset` from the good units of a file; False if none of them is a record's."""
+        """Take `max_physic_offset` from the good units of a file; return False if none of them is a record's."""
 
     @abstractmethod
     def unbuilt(self, incoming: QueueEntries) -> tuple[Int64s, Int64s]:
-        """The rows that are not built already, and how many queue offsets each of these takes, int64[n]."""
+        """The rows that are not built already, and the number of queue offsets that each of these takes, int64[n]."""
 
     def last_life(self, incoming: QueueEntries) -> LifeBegin:
-        """Where the queue last starts over in entries that come next; see ``last_life``."""
+        """Where the queue last starts over in the next entries; see ``last_life``."""
         rows, steps = self.unbuilt(incoming)
         found = last_life(incoming.queue_offsets[rows], steps, has_entries=bool(self.files), awaited=self.awaited)
         return found if found.row in (None, BEFORE) else LifeBegin(int(rows[found.row]), found.awaited)
@@ -120,11 +120,11 @@ class QueueSink(KeepsProgress, ABC):
 
     @property
     def logics_physical_offset(self) -> int | None:
-        """Where the record of `logics_msg_timestamp` begins, a physical offset; None if it is not known."""
+        """The physical offset where the record of `logics_msg_timestamp` begins; None if it is not known."""
         return self._record.progress.state.get("logics_physical_offset")
 
     def recover(self, start_offset: int) -> SinkProgress:
-        """Go on at the progress record's end; entries of later records are dropped. See ``Sink.recover``."""
+        """Continue at the progress record's end; entries of later records are dropped. See ``Sink.recover``."""
         record = self._record.load()
         self._finish_removal(record)
         self._load_queues(None if record is None else record.end_offset)
@@ -141,11 +141,11 @@ class QueueSink(KeepsProgress, ABC):
             _log.warning("%s is gone; deriving it from the log again", self._root)
             record = None
         if record is None:
-            # As the broker does, go on after the last record that any queue has (``DefaultMessageStore#start``).
+            # Like the broker, continue after the last record that any queue has (``DefaultMessageStore#start``).
             known = max((queue.max_physic_offset for queue in self._queues.values()), default=0)
             start = max(start_offset, known)
             record = SinkProgress(start, start, None, {"queue_ends": entries})
-        # A record that was found is stored, too: a process may have died before it made the record's name durable.
+        # A loaded record is stored again: a process may have died before it made the record's name durable.
         self._durable.sync()
         self._record.store(record)
         return record
@@ -156,12 +156,12 @@ class QueueSink(KeepsProgress, ABC):
 
     @property
     def queue_count(self) -> int:
-        """How many queues there are."""
+        """The number of queues."""
         return len(self._queues)
 
     @property
     def files(self) -> DurableFiles:
-        """What writes the queues' files."""
+        """The writer of the queues' files."""
         return self._durable
 
     def queues_with_older_files(self) -> list[tuple[bytes, int]]:
@@ -191,7 +191,7 @@ class QueueSink(KeepsProgress, ABC):
         self._record.advance(batch.end, batch.last_record, state)
 
     def count_entries_beside(self, left_out: Callable[[bytes, int], bool], end_offset: int) -> int:
-        """Count the entries as a progress record does, but leave some queues out, which may be damaged.
+        """Count the entries as a progress record does, without some queues that may be damaged.
 
         As in `recover`, entries of records from `end_offset` on are dropped.
         """
@@ -211,12 +211,12 @@ class QueueSink(KeepsProgress, ABC):
     def joined_lives(self) -> list[tuple[bytes, int, int]]:
         """The queues whose records show that a broker joined their lives: topic, queue id, and that queue offset.
 
-        A broker whose queues were lost appends the later life to the earlier one, and goes on with that number.
+        A broker that lost its queues appends the later life to the earlier one, and continues with that number.
         """
         return [(*key, queue.replay_end // self._unit_size) for key, queue in self._queues.items() if queue.is_joined]
 
     def _of_last_life(self, incoming: QueueEntries) -> tuple[QueueEntries, LifeBegin]:
-        """The entries of the queue's last life, and what was found; the queue is emptied where it starts over."""
+        """The entries of the queue's last life, and where it begins; the queue is emptied if it starts over."""
         key = (incoming.topic, incoming.queue_id)
         queue = self._queues.get(key) or self._new_queue(*key)
         found = queue.last_life(incoming) if self._keeps_later_life else LifeBegin(None, 0)
@@ -240,13 +240,13 @@ class QueueSink(KeepsProgress, ABC):
         return QueueEntries(queue.topic, queue.queue_id, units.view(np.uint8).reshape(1, -1), np.zeros(1, np.int64))
 
     def _empty(self, topic: bytes, queue_id: int) -> None:
-        """Remove a queue's files, newest first, so that those that are left begin where the queue does."""
+        """Remove a queue's files, newest first, so that the remaining ones begin where the queue does."""
         self._queues.pop((topic, queue_id), None)
         for file in reversed(self._files.reader(topic, queue_id).files):
             self._files.remove(topic, queue_id, file)
 
     def _announce_removal(self, queues: Iterable[QueueEntries]) -> None:
-        """Record, durably, which queues will be emptied for the next batch, since a crash may leave half of that."""
+        """Record, durably, which queues will be emptied for the next batch, because a crash may leave half of them."""
         if not self._keeps_later_life:
             return
         keys = [
@@ -270,7 +270,7 @@ class QueueSink(KeepsProgress, ABC):
             self._empty(*key)
 
     def _lives(self) -> dict[str, Any]:
-        """What the progress record has of queues that started over, or may just have done so; nothing without any."""
+        """The progress record's entry for queues that started over, or may just have done so; empty without any."""
         lives = [
             [*queue_name(*key), queue.awaited, queue.replay_end, queue.is_joined]
             for key, queue in self._queues.items()
@@ -352,7 +352,7 @@ class QueueSink(KeepsProgress, ABC):
 
 
 def queue_name(topic: bytes, queue_id: int) -> list[Any]:
-    """A queue as JSON has it."""
+    """A queue in the form of a JSON value."""
     return [os.fsdecode(topic), queue_id]
 
 
@@ -363,7 +363,7 @@ def emptied(record: SinkProgress | None) -> list[tuple[bytes, int]]:
 
 
 def good_units(units: Units, end_offset: int | None) -> int:
-    """How many leading units are good and of records before `end_offset` (None: of any)."""
+    """The number of leading units that are good and of records before `end_offset` (None: of any)."""
     good: Any = (units["physical_offset"] >= 0) & (units["msg_size"] > 0)
     if end_offset is not None:
         good &= units["physical_offset"] < end_offset
@@ -399,9 +399,9 @@ class QueueFiles:
         self._files.remove(*self._parts(topic, queue_id, file))
 
     def write(self, topic: bytes, queue_id: int, at: int, data: memoryview, last_file: int) -> None:
-        """Write `data` from byte `at` of the queue on; files behind `last_file` (-1: all) are created if missing.
+        """Write `data` from byte `at` of the queue; files after `last_file` (-1: all) are created if missing.
 
-        A task of a cluster that was given up may do this late: what others wrote behind `data` by then stays.
+        A task of a cluster that Spark gave up may do this late. It then keeps what others have written after `data`.
         """
         for file in self.files_of(at, at + len(data)):
             if file > last_file:
@@ -412,11 +412,11 @@ class QueueFiles:
             at += size
 
     def files_of(self, begin: int, end: int) -> range:
-        """Where each file begins that holds some of the bytes `[begin, end)` of a queue."""
+        """The first byte of each file that holds some of the bytes `[begin, end)` of a queue."""
         return range(begin - begin % self.file_size, end, self.file_size) if end > begin else range(0)
 
     def clear(self, topic: bytes, queue_id: int, file: int, first: int, stale: Units) -> None:
-        """Zero the units `stale` of a file, from number `first` on."""
+        """Zero the units `stale` of a file, from number `first`."""
         if stale.tobytes().strip(b"\0"):
             at = first * self._kind.unit.itemsize
             self._files.write(*self._parts(topic, queue_id, file), offset=at, data=bytes(stale.nbytes))

@@ -1,8 +1,8 @@
-"""Queues in RocksDB compared with the log, range by range, and what a database as a whole claims.
+"""Queues in RocksDB compared with the log, range by range, and the values about the whole database.
 
-An entry lies under its message's own queue offset, and a later message with the same one replaces it. So each range
-compares the entries of its own records, and no queue has to be walked. Entries that no record explains are found by
-their count.
+The key of an entry is its message's own queue offset, and a later message with the same one replaces it. So each range
+compares the entries of its own records, and no queue needs a walk. Entries that no record explains are found by their
+count.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from reput.source.printable import counted
 
 @dataclass(frozen=True)
 class ComparedRange:
-    """What a range found: by queue, its first and its last record, and how many entries are as records make them."""
+    """The result of a range: each queue's first and last record, and the number of entries that are right."""
 
     first: dict[QueueKey, Place]
     last: dict[QueueKey, Place]
@@ -73,7 +73,7 @@ def _compare(queues: RocksDBQueues, incoming: QueueEntries, result: ComparedRang
         later = has_one & ~same & (found["physical_offset"][at] > expected["physical_offset"])
     end = queues.last[queue].queue_offset if queue in queues.last else -1
     result.right[queue] += len(np.unique(numbers[same & (numbers <= end)]))
-    # Of records that it dispatches at once, a broker keeps the entry of the earlier one.
+    # If a broker dispatches several records at once, it keeps the entry of the earlier one.
     later |= ~same & np.isin(numbers, numbers[same])
     # A broker removes a topic's entries with it; the queue's last entry is compared with its last record.
     removed = ~has_one & (numbers > end)
@@ -115,7 +115,7 @@ class RocksDBTotals:
     right: Counter[QueueKey] = field(default_factory=Counter)
 
     def take(self, ranges: Iterable[ComparedRange], findings: Findings) -> None:
-        """Go on with the next ranges."""
+        """Add the results of the next ranges."""
         for each in ranges:
             for queue, place in each.first.items():
                 known = self.first.setdefault(queue, place)
@@ -125,7 +125,7 @@ class RocksDBTotals:
             findings.add(each.findings)
 
     def check(self, directory: Path, log: LogLimits, log_end: int, findings: Findings) -> dict[str, int]:
-        """Check what the database has beside the entries of the log's records; returns what was compared.
+        """Check the rest of the database, beside the entries of the log's records; return what was compared.
 
         `log_end` is where the log ends, a physical offset.
         """
@@ -152,7 +152,7 @@ class RocksDBTotals:
     def _check_count(
         self, queues: RocksDBQueues, queue: QueueKey, log: LogLimits, log_end: int, findings: Findings
     ) -> int:
-        """Check that each entry up to the last one is explained; returns how many there are."""
+        """Check that each entry up to the last one is explained; return their number."""
         count, unexplained = 0, -self.right[queue]
         for _, units in queues.entries(queue):
             offsets = units["physical_offset"].astype(np.int64)

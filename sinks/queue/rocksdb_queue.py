@@ -2,11 +2,15 @@
 
 The database has two column families. ``default`` has an entry for each message of each queue, under the message's own
 queue offset (``RocksDBConsumeQueueTable``). ``offset`` has three kinds of values (``RocksDBConsumeQueueOffsetTable``):
-for each queue physical offset and queue offset of the last entry, and of the first one that the log still has, which a
-broker writes when it is asked for it first; and the physical offset up to which the log was dispatched. Entries after a
-queue's last one are left from before a recovery, or from an earlier life of the topic; no broker reads them.
 
-A broker writes its entries without RocksDB's own log, so a killed one leaves what it had flushed: always a whole
+* for each queue, physical offset and queue offset of its last entry;
+* for each queue, the same of the first entry that the log still has, which a broker writes when it is first asked for;
+* the physical offset up to which the log was dispatched.
+
+Entries after a queue's last one remain from before a recovery, or from an earlier life of the topic; no broker reads
+them.
+
+A broker writes its entries without RocksDB's own log, so a killed broker leaves what it had flushed: always a complete
 state, older than the log. Its database is only read, through links to its files (`open_rocksdb`).
 """
 
@@ -43,7 +47,7 @@ ROCKSDB_ENTRY: Final = np.dtype(
 QueueKey = tuple[bytes, int]
 
 _OFFSET: Final = "offset"
-# Between the parts of a key.
+# Separates the parts of a key.
 _CTRL_1: Final = b"\1"
 _MAX, _MIN = b"max", b"min"
 # The topic of the key with the offset up to which the log was dispatched.
@@ -55,14 +59,14 @@ _READ_ENTRIES = 50_000
 
 
 class Place(NamedTuple):
-    """An entry's queue offset, and where its record begins."""
+    """An entry's queue offset, and the physical offset where its record begins."""
 
     physical_offset: int
     queue_offset: int
 
 
 def _queue_prefix(topic: bytes, queue_id: int) -> bytes:
-    """What the keys of a queue's entries begin with; the queue offset follows, 8 bytes."""
+    """The first bytes of the keys of a queue's entries; the queue offset follows, 8 bytes."""
     return b"".join((_INT.pack(len(topic)), _CTRL_1, topic, _CTRL_1, _INT.pack(queue_id), _CTRL_1))
 
 
@@ -76,13 +80,13 @@ class RocksDBQueues:
     Attributes
     ----------
     last, first
-        The place of each queue's last entry, and of its first one where a broker has looked for it.
+        The place of each queue's last entry, and of its first one if a broker has searched for it.
     dispatched_to
-        Up to which physical offset the log was dispatched; 0 if nothing was.
+        The physical offset up to which the log was dispatched; 0 if nothing was.
     """
 
     def __init__(self, database: Any) -> None:
-        """`database` is open; use `open` for one of a directory."""
+        """Take an open database; use `open` for one in a directory."""
         self._database = database
         self.last: dict[QueueKey, Place] = {}
         self.first: dict[QueueKey, Place] = {}
@@ -98,7 +102,7 @@ class RocksDBQueues:
         Raises
         ------
         StoreError
-            There is none, or it cannot be read, here or later, or the library that reads it is missing.
+            It is missing or cannot be read, here or later, or the library that reads it is missing.
         SinkError
             It has a key that no broker writes.
         """
@@ -126,7 +130,7 @@ class RocksDBQueues:
     def entries(self, queue: QueueKey, first: int = 0, end: int | None = None) -> Iterator[tuple[Int64s, Units]]:
         """The entries with queue offsets in `[first, end)`, in chunks: queue offsets (int64[n]), values (n units).
 
-        Without an `end`, up to the queue's last entry; none of a queue without one.
+        The default `end` is after the queue's last entry; a queue without a last entry yields nothing.
         """
         from rocksdict import ReadOptions  # noqa: PLC0415  only a store with such a database needs it
 
@@ -147,7 +151,7 @@ class RocksDBQueues:
 
 
 def rocksdb_units(incoming: QueueEntries) -> Units:
-    """The values that a broker puts for entries; the entries must have been made with `LogicNeeds.ext`."""
+    """The values that a broker puts for entries, which must have been made with `LogicNeeds.ext`."""
     assert incoming.ext is not None
     plain = incoming.entries.view(ENTRY)[:, 0]
     units = np.empty(len(plain), ROCKSDB_ENTRY)
@@ -160,8 +164,8 @@ def rocksdb_units(incoming: QueueEntries) -> Units:
 class RocksDBQueueWriter:
     """Makes a database of queues in a directory that has none, as a broker of 5.5.0 would leave it.
 
-    Entries are put in log order; of two with one queue offset the later one counts, as in a broker. Where the first
-    entry is that the log still has is not written: a broker does that when it is asked.
+    Entries are put in log order; of two with the same queue offset the later one counts, as in a broker. The first
+    entry that the log still has is not recorded: a broker does that when it is asked for it.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -177,7 +181,7 @@ class RocksDBQueueWriter:
 
     @property
     def queue_count(self) -> int:
-        """How many queues have an entry."""
+        """The number of queues with an entry."""
         return len(self._last)
 
     def put(self, queue: QueueKey, queue_offsets: Int64s, units: Units) -> None:
@@ -194,7 +198,7 @@ class RocksDBQueueWriter:
         for key, value in zip(_rows(keys), _rows(units.view(np.uint8).reshape(len(units), -1)), strict=True):
             batch.put(key, value)
         self._database.write(batch, self._unlogged)
-        # A message that names a queue twice has two entries; of these a broker takes the first.
+        # A message that names a queue twice has two entries; a broker takes the first of them for the last entry.
         last = int(np.flatnonzero(units["physical_offset"] == units["physical_offset"][-1])[0])
         self._last[queue] = Place(int(units["physical_offset"][last]), int(queue_offsets[last]))
 
@@ -208,7 +212,7 @@ class RocksDBQueueWriter:
         self._offsets.flush()
 
     def close(self) -> None:
-        """Close the database, and remove what RocksDB's library leaves for itself."""
+        """Close the database, and remove the files that RocksDB's library writes for itself."""
         self._offsets.close()
         self._database.close()
         for name in ("rocksdict-config.json", "LOG", "LOCK"):
@@ -250,7 +254,7 @@ class RocksDBQueueSink:
         return NO_ANOMALIES
 
     def pass_over(self, end_offset: int) -> None:
-        """Go on at `end_offset`: the records before it expired unread."""
+        """Continue at `end_offset`: the records before it expired unread."""
         self.end_offset = end_offset
 
     def finish(self) -> None:
