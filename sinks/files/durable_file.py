@@ -172,7 +172,7 @@ class DurableFiles:
                     self._descriptor(path)
                 except OSError as error:
                     raise refused("open", Path(path), error) from error
-                self._changed_directories.add(os.path.dirname(path))  # another process changed it
+                self._changed_directories.add(os.path.dirname(path))  # another process has changed it
             self.sync()
         finally:
             self.close()

@@ -2,7 +2,7 @@
 
 Delta itself keeps commits and data files by time, a month and a week. With a commit every ten seconds that would be
 260,000 files to list and 60,000 files that are never read. Here the number of versions decides: the last ones can all
-be read, by their number, too. Files that no version has are left by writers that died; see ``data_file.orphans``.
+be read, also by their number. Files that no version has are left by writers that died; see ``data_file.orphans``.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from reput.sinks.table.storage import LOG, FileStatus, TableStorage, table_stora
 
 #: A table with this property is cleaned in Delta's own way: by time.
 LOG_KEPT = "delta.logRetentionDuration"
-# So long after a version has gone out of date, a query that began on it may still be at its files.
+# A query that began on a version may still read its files this long after the version has gone out of date.
 READ_FOR_S = 900
 # A version's commit, its checksum and its checkpoint, and the checksums of these that Hadoop writes.
 _OF_VERSION = re.compile(r"\.?(\d{20})\.(?:json|crc|checkpoint\.parquet)(?:\.crc)?")
 
-# Others write further kinds: checkpoints in parts or by another policy, logs that are put together.
+# Other writers write more kinds of files: checkpoints in parts or by another policy, compacted logs.
 _OF_OTHERS = re.compile(r"\.?(\d{20})\..+")
 
 
 @dataclass(frozen=True)
 class Cleaning:
-    """What is to be removed.
+    """The files to remove.
 
     Attributes
     ----------
     storage
         The table's files.
     commits
-        The number of versions that go.
+        The number of versions to remove.
     log_files
-        The names of the files in the log that go with them.
+        The names of their files in the log.
     data_files
         The data files that only these versions had.
     orphans
@@ -58,11 +58,11 @@ class Cleaning:
 
     @property
     def size_bytes(self) -> int:
-        """What the data files and the orphans take."""
+        """The size of the data files and the orphans."""
         return sum(file.size_bytes for file in (*self.data_files, *self.orphans))
 
     def carry_out(self) -> None:
-        """Remove it: data files first. Killed at any moment, a later cleaning does the rest.
+        """Remove the files, data files first. After a kill at any moment, a later cleaning does the rest.
 
         Raises
         ------
@@ -75,17 +75,21 @@ class Cleaning:
 
 
 def clean_log(root: TableLocation, version: int, kept: int) -> int:
-    """Do what `cleaning` finds, with its errors and OutputError; returns the number of commits removed."""
+    """Remove the files that `cleaning` finds; return the number of commits removed.
+
+    Raises the errors of `cleaning`, and OutputError.
+    """
     found = cleaning(table_storage(root), version, kept)
     found.carry_out()
     return found.commits
 
 
 def cleaning(storage: TableStorage, version: int, kept: int, *, with_commits: bool = True) -> Cleaning:
-    """What can be removed from a table at `version`, of which the last `kept` versions stay readable.
+    """Find what can be removed from a table at `version`; the last `kept` versions stay readable.
 
-    The log goes up to the newest checkpoint that has `kept` versions behind it and is `READ_FOR_S` old, and with it the
-    data files that it removed, unless a later version has them again; not so without `with_commits`.
+    With `with_commits`, the log before a checkpoint is removed: the newest one that `kept` versions follow and that is
+    `READ_FOR_S` old. The data files that this part of the log removed go with it, unless a later version has them
+    again.
 
     Raises
     ------
@@ -107,10 +111,10 @@ def cleaning(storage: TableStorage, version: int, kept: int, *, with_commits: bo
 
 
 def cleaning_before(storage: TableStorage, first: int, checkpoint: int, version: int) -> Cleaning:
-    """What a table at `version` has from before version `first`, which cannot be read afterwards.
+    """Find what a table at `version` has from before version `first`, which cannot be read afterwards.
 
-    `checkpoint` is the version of a checkpoint, `first` or later. Everything of the log before `first` goes, and each
-    data file that no version from `checkpoint` on has and no later commit added. Raises what `cleaning` raises.
+    `checkpoint` is the version of a checkpoint, `first` or later. This is everything of the log before `first`, and
+    each data file that no version from `checkpoint` on has and no later commit added. Raises the errors of `cleaning`.
     """
     log = TableLog(storage)
     needed = log.files_since(checkpoint, version)
@@ -124,7 +128,7 @@ def cleaning_before(storage: TableStorage, first: int, checkpoint: int, version:
 
 
 def hide_removed(storage: TableStorage, checkpoint: int) -> None:
-    """Take the statistics of removed files out of a checkpoint: their bounds are texts of rows that went.
+    """Remove the statistics of removed files from a checkpoint: their bounds are texts of removed rows.
 
     Raises
     ------
@@ -154,7 +158,7 @@ def hide_removed(storage: TableStorage, checkpoint: int) -> None:
 
 
 class TableLog:
-    """The commits and checkpoints of a table as they are in its log; the numbers of both ascend."""
+    """The commits and checkpoints in a table's log; the numbers of both ascend."""
 
     def __init__(self, storage: TableStorage) -> None:
         """List the log of a table; raises OSError if that is not possible."""
@@ -168,7 +172,7 @@ class TableLog:
         self.checkpoints = [number for number in numbers if checkpoint_file(number) in self._files]
 
     def last_checkpoint(self, version: int, written_by_s: float) -> int:
-        """The newest checkpoint of a version up to `version` that was committed by then (seconds since 1970); or 0."""
+        """The newest checkpoint of a version up to `version` that was committed by then (seconds since 1970), or 0."""
         for number in reversed(self.checkpoints):
             commit = self._files.get(commit_file(number))
             if number <= version and commit is not None and commit.modified_s <= written_by_s:
@@ -176,7 +180,7 @@ class TableLog:
         return 0
 
     def names_before(self, version: int, *, of_others: bool = False) -> list[str]:
-        """The names of the files of earlier versions, ascending; `of_others` with those that only others write."""
+        """The names of the files of earlier versions, ascending; `of_others` adds kinds that only others write."""
         versions = {**self._others, **self._versions} if of_others else self._versions
         names = sorted((name for name in versions if versions[name] < version), key=lambda name: (versions[name], name))
         return [f"{LOG}/{name}" for name in names]
@@ -187,23 +191,23 @@ class TableLog:
             yield from (unquote(found[kind]["path"]) for kind in actions if found.get(kind) is not None)
 
     def files_at(self, checkpoint: int) -> set[str]:
-        """The data files that a checkpoint has."""
+        """The data files in a checkpoint."""
         with self._storage.parquet(checkpoint_file(checkpoint)) as file:
             added = file.read(columns=["add.path"])["add"].combine_chunks()
         return {unquote(path) for path in added.field("path").to_pylist() if path is not None}
 
     def files_since(self, checkpoint: int, last: int) -> set[str]:
-        """The data files of a checkpoint, and those that later versions, up to `last`, added."""
+        """The data files in a checkpoint, and those that later versions, up to `last`, added."""
         later = (path for number in range(checkpoint + 1, last + 1) for path in self.paths(number, "add"))
         return self.files_at(checkpoint).union(later)
 
     def named(self) -> set[str]:
-        """Every data file that the log names: that of each version that can be read, and perhaps more."""
+        """Every data file that the log names: the files of each version that can be read, and perhaps more."""
         first = self.files_at(self.checkpoints[0]) if self.checkpoints else set()
         return first.union(path for number in self.commits for path in self.paths(number, "add", "remove"))
 
     def orphans(self, version: int) -> list[FileStatus]:
-        """The orphans of the table, whose present version is `version`; none if the log does not name all files."""
+        """The orphans of the table, whose present version is `version`; empty if the log does not name all files."""
         first = self.checkpoints[0] + 1 if self.checkpoints else 0
         is_whole = set(range(first, version + 1)) <= set(self.commits)
         return orphans(self._storage, self.named()) if is_whole else []

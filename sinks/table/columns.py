@@ -1,6 +1,6 @@
-"""The columns of the tables: what each means, with its unit, as comments that every catalog and DESCRIBE show.
+"""The columns of the tables: the meaning and unit of each, as comments that every catalog and DESCRIBE show.
 
-Those of the message table, but for bodies, are in ``source/rows/message_schema.py``; ``message_rows`` fills them.
+The columns of the message table, except bodies, are in ``source/rows/message_schema.py``; ``message_rows`` fills them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The message table. Bodies are two columns of it, if it is to have them: texts, and what is no text.
+# The message table. A table with bodies has two columns for them: texts, and bytes that are not text.
 
 BODY_SCHEMA = pa.schema([pa.field("body", pa.string()), pa.field("body_bytes", pa.binary())])
 
@@ -130,7 +130,7 @@ CONSUMPTION_COMMENTS = {
 
 
 def commented(schema: pa.Schema, comments: Mapping[str, str]) -> StructType:
-    """The same columns in Spark's types, each with its comment.
+    """The columns of `schema` in Spark's types, each with its comment.
 
     Items of lists and maps may be null, as they may in every column that SQL declares.
     """

@@ -1,10 +1,10 @@
 """A message table compared with the log: by sums over stretches, and row by row where a sum differs.
 
 A row's digest has 64 bits of all columns that are made from the log (`COLUMNS`), whatever encoding they have in a file.
-A stretch's digest is the sum of its rows', so rows may come in any order and from any file, and no rows are brought
-together. A different stretch goes unnoticed with a chance of 2^-64. The rows are read without Spark.
+A stretch's digest is the sum of its rows' digests. So rows may come in any order and from any file, and they need not
+be brought together. A different stretch goes unnoticed with a chance of 2^-64. The rows are read without Spark.
 
-An earlier version of reput wrote rows without the columns of ``message_schema.LATER_NAMES``. They have their own
+An earlier version of reput wrote rows without the columns of ``message_schema.LATER_NAMES``. These have their own
 digest, which is left out of the sums where `kind`, which later versions always write, is null.
 """
 
@@ -35,11 +35,11 @@ from reput.source.rows.message_schema import LATER_MARK, LATER_NAMES, MESSAGE_SC
 # ----------------------------------------------------------------------------------------------------------------------
 # Sums over stretches of the log, with which a message table is compared without bringing rows together.
 
-# The bytes of the log that one sum covers: few enough rows to be compared one by one where the sum differs.
+# The bytes of the log that one sum covers: few enough rows to compare one by one if the sum differs.
 STRETCH_BYTES = 1 << 20
 #: The columns that are compared: all that a row has from the log, except for bodies.
 COLUMNS = tuple(MESSAGE_SCHEMA.names)
-#: Those that tell a record from any other, by which a row is recognised whatever others changed in it.
+#: The columns that identify a record, and so recognise a row even if others have changed it.
 IDENTITY = ("physical_offset", "msg_size", "store_time", "queue_offset", "body_crc")
 _FIRST_COLUMNS = [name for name in COLUMNS if name not in LATER_NAMES]
 _LATER_COLUMNS = [name for name in COLUMNS if name in LATER_NAMES]
@@ -47,13 +47,13 @@ SUM_SCHEMA = pa.schema(
     [pa.field(name, pa.int64(), nullable=False) for name in ("stretch", "rows", "digest", "later", "earlier_rows")]
 )
 SUM_DDL = ", ".join(f"{name} bigint" for name in SUM_SCHEMA.names)
-# Rows of the log that are made at a time: they stay in the processor's cache.
+# The number of the log's rows that are made at a time: they stay in the processor's cache.
 _ROWS_AT_ONCE = 8 * 1024
 _SEEDS = {name: np.uint64(number * 0xD6E8FEB86659FD93 % 2**64) for number, name in enumerate(COLUMNS, start=1)}
 
 
 def row_digests(rows: pa.RecordBatch) -> list[Int64s]:
-    """Of each row its physical offset, the digest of its first columns and of its later ones, and if it lacks these.
+    """Each row's physical offset, the digests of its first and its later columns, and whether it lacks the latter.
 
     int64[n] each. A column that is missing is null in each row.
     """
@@ -82,7 +82,7 @@ def _column(rows: pa.RecordBatch, name: str) -> pa.Array:
 
 
 def _values(column: pa.Array, kind: pa.DataType) -> Int64s:
-    """A number for each value, which tells it from others; the column may have another type than `kind`."""
+    """A number for each value that distinguishes it from others; the column may have another type than `kind`."""
     if pa.types.is_map(kind):
         found = _of_maps(column)
     elif pa.types.is_list(kind):
@@ -154,14 +154,14 @@ class RecordRows:
         yield from self.rest()
 
     def add(self, window: Window) -> Iterator[pa.RecordBatch]:
-        """Add a window's records; the rows that are there if these are enough."""
+        """Add a window's records; yield all collected rows if there are enough."""
         if columns := self._forgotten.left_of(window.columns):
             self._rows.add(columns)
         if len(self._rows) >= _ROWS_AT_ONCE:
             yield from self.rest()
 
     def rest(self) -> Iterator[pa.RecordBatch]:
-        """The rows that are there."""
+        """The collected rows."""
         if len(self._rows):
             rows = self._rows.batch()
             expired = expired_rows(rows, self._limits)
@@ -171,7 +171,7 @@ class RecordRows:
 
 @dataclass(frozen=True)
 class StretchSum:
-    """The rows of a stretch: how many, the sums of both of their digests (mod 2^64), how many lack later columns."""
+    """The rows of a stretch: their number, the sums of both digests (mod 2^64), the number that lack later columns."""
 
     rows: int = 0
     digest: int = 0
@@ -179,7 +179,7 @@ class StretchSum:
     earlier_rows: int = 0
 
     def __add__(self, other: StretchSum) -> StretchSum:
-        """The rows of both."""
+        """The sum of the rows of both."""
         return StretchSum(
             self.rows + other.rows,
             (self.digest + other.digest) % 2**64,
@@ -188,7 +188,7 @@ class StretchSum:
         )
 
     def tells(self, rows: StretchSum) -> bool:
-        """Whether `rows` of a table are those of the records that this is the sum of."""
+        """Whether `rows` of a table are those of the records in this sum."""
         if (self.rows, self.digest) != (rows.rows, rows.digest):
             return False
         return rows.earlier_rows == rows.rows or (not rows.earlier_rows and self.later == rows.later)
@@ -201,7 +201,7 @@ class StretchSums:
     sums: dict[int, StretchSum] = field(default_factory=dict)
 
     def take(self, fields: list[Int64s]) -> None:
-        """Add rows, given as `row_digests`."""
+        """Add rows in the form of `row_digests`."""
         if not len(fields[0]):
             return
         offsets, *values = fields
@@ -219,7 +219,7 @@ class StretchSums:
         limits: ExpiryLimits | None = None,
         forgotten: ForgottenRows = NONE_FORGOTTEN,
     ) -> Iterator[Window]:
-        """The windows as they are; meanwhile their records are added, except for expired and forgotten ones."""
+        """The unchanged windows, after their records have been added, except expired and forgotten ones."""
         records = RecordRows(limits, forgotten)
         for window in windows:
             for rows in records.add(window):
@@ -257,7 +257,7 @@ class StretchSums:
 
     @property
     def earlier_rows(self) -> int:
-        """How many rows lack the later columns."""
+        """The number of rows that lack the later columns."""
         return sum(each.earlier_rows for each in self.sums.values())
 
     def differing(self, table: StretchSums) -> list[int]:
@@ -275,7 +275,7 @@ def _signed(value: int) -> int:
 # One broker's rows out of a table's data files, read without Spark, as they are compared with the log.
 
 _ROWS_A_READ = 32 * 1024
-# What a file raises that cannot be read.
+# The errors of a file that cannot be read.
 _DAMAGED = (OSError, pa.ArrowException)
 
 
@@ -289,7 +289,7 @@ class FileSums:
 
 @dataclass(frozen=True)
 class RowsReader:
-    """Reads the rows of `broker` that have not expired by `expired`, from the physical offset `least` on; None: all."""
+    """Reads the rows of `broker` that have not expired by `expired`, from offset `least`; None reads all."""
 
     storage: TableStorage
     broker: str
@@ -314,7 +314,7 @@ class RowsReader:
             yield batch if keep.all() else batch.filter(pa.array(keep))
 
     def sums(self, file: DataFile) -> FileSums:
-        """The sums over a file's rows; of one that is damaged, over those before the damage."""
+        """The sums over a file's rows; in a damaged file over the rows before the damage."""
         found = FileSums()
         try:
             for rows in self.batches(file):
@@ -325,7 +325,7 @@ class RowsReader:
         return found
 
     def readable(self, file: DataFile) -> Iterator[pa.RecordBatch]:
-        """What `batches` gives, up to where the file is damaged."""
+        """The rows of `batches`, up to where the file is damaged."""
         with suppress(*_DAMAGED):
             yield from self.batches(file)
 
@@ -335,7 +335,7 @@ class RowsReader:
 
 #: A row's values by column, times in microseconds.
 Row = dict[str, Any]
-# How much of a value is shown.
+# The number of characters of a value that are shown.
 _VALUE_MAX = 60
 
 
@@ -357,7 +357,7 @@ def plain_rows(rows: pa.RecordBatch) -> list[Row]:
 
 
 def identities(rows: Iterable[Row]) -> set[tuple[Any, ...]]:
-    """What tells each row's record from all others, whatever others changed in the row."""
+    """The values that identify each row's record, whatever else others changed in the row."""
     return {tuple(row[name] for name in IDENTITY) for row in rows}
 
 
@@ -366,8 +366,8 @@ def compare_rows(
 ) -> None:
     """Report each difference; a row without `kind`, of an earlier version of reput, is compared without later columns.
 
-    One that differs in nothing but the later columns is ``row_derived_otherwise``, and one that was `forgotten` and is
-    there is ``row_forgotten``.
+    A row that differs only in the later columns is ``row_derived_otherwise``. A row that was `forgotten` and that the
+    table still has is ``row_forgotten``.
     """
     found: dict[int, list[Row]] = defaultdict(list)
     for row in rows:
@@ -411,7 +411,7 @@ def _identity(row: Row) -> str:
 
 
 def _shown(row: Row, name: str) -> str:
-    """A value as it is shown, times in milliseconds; of a long one the beginning. Producers wrote it."""
+    """A value as it is shown: times in milliseconds, only the beginning of a long value. Producers wrote it."""
     value = row[name]
     if isinstance(value, int) and pa.types.is_timestamp(MESSAGE_SCHEMA.field(name).type):
         return f"{value // 1000}" if value % 1000 == 0 else f"{value / 1000}"

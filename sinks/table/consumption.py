@@ -1,6 +1,6 @@
-"""The Delta table ``TABLE-consumption`` beside the message table: each move of a consumer group in a queue, a row each.
+"""The Delta table ``TABLE-consumption`` beside the message table: a row for each move of a consumer group in a queue.
 
-The ledger is its own record of how far it is: the last row of each queue says where the group was seen last.
+The ledger itself records how far it has come: the last row of each queue says where the group was seen last.
 """
 
 from __future__ import annotations
@@ -39,13 +39,14 @@ from reput.source.times import milliseconds_of, time_of
 
 _COMMENT: Final = "Where RocketMQ's consumer groups were: each move of a group's offset in a queue, a row each"
 _STATISTICS_COLUMNS: Final = ("broker", "consumer_group", "topic", "seen_after")
-# So many files with about as many rows become one, or fewer if they have this many rows together: each row is written
-# again a few times only, and a month of 200 groups is about a hundred files. Half of this many rows are left alone.
+# The number of files with about as many rows that become one, and the number of rows for which fewer do. So each row is
+# written again only a few times, and a month of 200 groups is about a hundred files. A file with half of these rows is
+# not merged again.
 _MERGED_AT: Final = 20
 _LARGE_ROWS: Final = 1 << 20
 _NOTE: Final = {"what": "merged"}
 _DICTIONARY: Final = pa.dictionary(pa.int32(), pa.string())
-# Moves of few queues and of a short time are together, so that questions read little of a file.
+# Moves of a few queues and of a short time are together, so that questions read little of a file.
 _FORM: Final = {
     "row_group_size": 1 << 15,
     "use_dictionary": ["broker", "consumer_group", "topic", "move"],
@@ -54,7 +55,7 @@ _FORM: Final = {
     ),
 }
 
-#: What names a queue of a group.
+#: The columns that name a queue of a group.
 KEY: Final = ("topic", "queue_id", "consumer_group")
 #: Group and topic, and the offset of each queue.
 Offsets: TypeAlias = dict[tuple[str, str], dict[int, int]]
@@ -105,7 +106,7 @@ def consumption_transaction(broker: str) -> str:
 
 
 def ledger_brokers(table: TableLocation) -> list[str]:
-    """The brokers that have files of their own in the ledger beside `table`, by name; none without a ledger.
+    """The brokers that have files of their own in the ledger beside `table`, by name; empty without a ledger.
 
     Raises
     ------
@@ -119,14 +120,14 @@ def ledger_brokers(table: TableLocation) -> list[str]:
 
 @dataclass(frozen=True)
 class _ExpiredMoves:
-    """Files with expired rows and which these are; `reached` are the rows that stay of them, one a queue."""
+    """Files with expired rows, and masks of these; `reached` are the expired rows that stay, one per queue."""
 
     masks: Sequence[tuple[DataFile, Bools]]
     reached: pa.Table
 
     @property
     def rows(self) -> int:
-        """How many rows go."""
+        """The number of rows to remove."""
         return sum(int(mask.sum()) for _, mask in self.masks) - int(self.reached.num_rows)
 
 
@@ -136,7 +137,7 @@ class ConsumptionTable:
     def __init__(
         self, table: TableLocation, broker: str, versions_kept: int, retention: RowRetention = ALL_FOREVER
     ) -> None:
-        """The ledger beside the message table `table`, of which `versions_kept` versions stay readable."""
+        """Take the ledger beside the message table `table`; its last `versions_kept` versions stay readable."""
         self.path = consumption_table_path(table)
         #: The name of the broker.
         self.broker = broker
@@ -160,7 +161,7 @@ class ConsumptionTable:
         return None if delta is None else delta.last_transaction_version(self._app_id)
 
     def state(self) -> tuple[Offsets, int | None]:
-        """Where each group was seen last, and a time (ms) after which no move has been missed; None is unknown.
+        """Where each group was seen last, and a time (ms) after which no move was missed; None if that is unknown.
 
         Raises
         ------
@@ -183,17 +184,17 @@ class ConsumptionTable:
         return offsets, None if latest is None or latest[1] is None else milliseconds_of(latest[1])
 
     def append(self, moves: Sequence[Move], version: int) -> None:
-        """Add rows in one commit, with transaction `version`; raises what ``DeltaTable.append`` raises."""
+        """Add rows in one commit, with transaction `version`; raises the errors of ``DeltaTable.append``."""
         self.append_rows(_rows(moves, self.broker), version)
 
     def append_rows(self, rows: pa.Table, version: int) -> None:
-        """Add rows as Arrow has them; see `append`."""
+        """Add rows in Arrow's form; see `append`."""
         delta = self._open(creates=True)
         assert delta is not None
         delta.append([self._file(delta, rows)], app_id=self._app_id, version=version)
 
     def tidy(self) -> None:
-        """After some commits, merge small files if there are many, and remove what has expired or no version needs.
+        """After some commits, merge small files if there are many, and remove expired rows and unneeded files.
 
         Raises
         ------
@@ -211,7 +212,7 @@ class ConsumptionTable:
             clean_log(self.path, delta.version, self._versions_kept)
 
     def _expire_daily(self, now_s: float) -> bool:
-        """`expire` once a day of UTC, and whether it removed anything."""
+        """Call `expire` once per day of UTC; return whether it removed anything."""
         today_ms = self._retention.limits(now_s).today_ms
         if today_ms == self._expired_on:
             return False
@@ -221,7 +222,7 @@ class ConsumptionTable:
     def expire(self, now_s: float) -> Expired:
         """Remove the moves before the first day that the retention of their topics keeps, in one commit.
 
-        The last of them of each queue stays, as the first sight of the offset that the group had reached.
+        The last of them in each queue stays, as the first sight of the offset that the group had reached.
 
         Raises
         ------
@@ -245,7 +246,7 @@ class ConsumptionTable:
         return done
 
     def expired(self, now_s: float) -> Expired:
-        """What `expire` would remove, and the number of files that have it; nothing is changed.
+        """The number of rows that `expire` would remove, and of their files; nothing is changed.
 
         Raises
         ------
@@ -277,7 +278,7 @@ class ConsumptionTable:
         return _ExpiredMoves(masks, _as_first_seen(reached))
 
     def _without(self, delta: DeltaTable, found: _ExpiredMoves) -> Change:
-        """What takes expired rows out of their files."""
+        """The change that removes expired rows from their files."""
         rest = (self._read(delta, file).filter(pa.array(~mask)) for file, mask in found.masks if not mask.all())
         added = [self._file(delta, rows.cast(CONSUMPTION_SCHEMA)) for rows in rest]
         if found.reached.num_rows:
@@ -286,7 +287,7 @@ class ConsumptionTable:
         return Change(added, [file for file, _ in found.masks], None, deleted=found.rows, note=note)
 
     def _mergeable(self, delta: DeltaTable) -> list[DataFile]:
-        """Files that are to become one; none if there are few."""
+        """The files to merge into one; empty if there are few."""
         alike: dict[int, list[DataFile]] = defaultdict(list)
         for file in sorted(delta.files_of(self.broker), key=lambda file: file.modification_time_ms):
             rows = file.bounds.rows or _LARGE_ROWS
@@ -299,7 +300,7 @@ class ConsumptionTable:
         return []
 
     def _merge(self, delta: DeltaTable, files: Sequence[DataFile]) -> bool:
-        """Write the rows of files into one; False if another writer changed one of them."""
+        """Write the rows of files into one; return False if another writer changed one of them."""
         rows = pa.concat_tables([self._read(delta, file) for file in files])
         merged = self._file(delta, rows.unify_dictionaries().take(by_queue(rows)[0]).cast(CONSUMPTION_SCHEMA))
         return delta.rewrite([file.path for file in files], [merged], {"broker": self.broker, **_NOTE})
@@ -342,7 +343,7 @@ def read_moves(storage: TableStorage, file: DataFile, names: Sequence[str] = CON
 
 
 def of_broker(rows: pa.Table, file: DataFile, broker: str) -> pa.Table:
-    """Those rows of a file that are the broker's."""
+    """The broker's rows of a file."""
     return rows if file.bounds.broker == broker else rows.filter(pc.equal(rows["broker"], broker))
 
 
@@ -351,9 +352,9 @@ _EMPTY: Final = pa.schema([CONSUMPTION_SCHEMA.field(name) for name in _LAST_COLU
 
 
 def by_queue(rows: pa.Table) -> tuple[Int64s, Int64s]:
-    """The order of the rows by topic, queue and group, each queue's by time; and the number of each one's queue in it.
+    """The order of the rows by topic, queue, group and time, and the number of each one's queue in that order.
 
-    Rows of one time stay in their order.
+    Rows of the same time keep their order.
     """
     queues = np.zeros(rows.num_rows, np.int64)
     for name in KEY:
@@ -371,7 +372,7 @@ def by_queue(rows: pa.Table) -> tuple[Int64s, Int64s]:
 
 
 def _ascend(queues: Int64s, times: Int64s) -> bool:
-    """Whether rows are in the order of their queues and times already, as those of merged files are."""
+    """Whether rows are already in the order of their queues and times, as in merged files."""
     steps = np.diff(queues)
     return bool(((steps > 0) | ((steps == 0) & (np.diff(times) >= 0))).all())
 
@@ -383,7 +384,7 @@ def last_of_each(rows: pa.Table) -> pa.Table:
 
 
 def _as_first_seen(rows: pa.Table) -> pa.Table:
-    """Last moves of queues as the first that is known of them: the offset is known, and not when it was reached."""
+    """Last moves of queues as first sights: the offset is known, and not when it was reached."""
     there = rows.filter(pc.is_valid(rows["offset_after"]))
     for name, value in (("offset_before", None), ("seen_before", None), ("move", FIRST_SEEN)):
         field = CONSUMPTION_SCHEMA.field(name)

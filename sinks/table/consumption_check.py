@@ -1,6 +1,6 @@
-"""`reput verify` of the ledger of consumption: its moves beside each other, because the log has none of them.
+"""`reput verify` of the ledger of consumption: its moves compared with each other, because the log has none of them.
 
-Each move of a group in a queue begins where the one before it ended, and is later. If so, none is missing in between,
+Each move of a group in a queue must begin where the previous one ended, and be later. Then none is missing in between,
 and none is repeated.
 """
 
@@ -23,16 +23,16 @@ from reput.sinks.table.log import UNREADABLE, Snapshot, read_snapshot
 from reput.source.arrays import Bools, Int64s
 from reput.source.times import milliseconds_of, time_of, utc_text
 
-# Stands for what is null.
+# The number for null.
 _NONE: Final = -(2**63)
 # The last time of a run.
 _UNTIL: Final = "until"
-# So many queues whose files overlap are read once more.
+# At most this many queues whose files overlap are read again.
 _QUEUES_MAX: Final = 1000
 
 
 def check_consumption(table: TableLocation, broker: str, findings: Findings) -> dict[str, int] | None:
-    """Check a broker's rows of the ledger beside `table`; returns what was compared, None if there is no such row.
+    """Check a broker's rows of the ledger beside `table`; return what was compared, None if there are no rows.
 
     Memory: the rows of one file, and a row for each queue of a group in each file.
 
@@ -74,7 +74,7 @@ def _moves_of(snapshot: Snapshot, file: DataFile, broker: str) -> pa.Table:
 
 
 def _check_each(moves: pa.Table, findings: Findings) -> None:
-    """A move's kind is that of its offsets, and its interval does not end before it begins."""
+    """Check that a move's kind is that of its offsets, and that its interval does not end before it begins."""
     before, after = _numbers(moves, "offset_before"), _numbers(moves, "offset_after")
     found = moves["move"].combine_chunks().dictionary_encode()
     codes = {name: code for code, name in enumerate(found.dictionary.to_pylist())}
@@ -87,7 +87,7 @@ def _check_each(moves: pa.Table, findings: Findings) -> None:
 
 
 def _runs_of(moves: pa.Table) -> pa.Table:
-    """Moves of a queue that follow each other as one row, from where the first begins to where the last ends."""
+    """Consecutive moves of a queue as one row, from where the first begins to where the last ends."""
     order, queues = by_queue(moves)
     moves = moves.take(order)
     joins = (np.diff(queues) == 0) & (_numbers(moves, "offset_before")[1:] == _numbers(moves, "offset_after")[:-1])
@@ -99,7 +99,7 @@ def _runs_of(moves: pa.Table) -> pa.Table:
 
 
 def _joined(runs: pa.Table, moves: Callable[[], Iterable[pa.Table]]) -> pa.Table:
-    """The runs of all files, by queue and time; `moves` reads these again for queues in which runs overlap."""
+    """The runs of all files, by queue and time; `moves` reads the moves again for queues in which runs overlap."""
     order, queues = by_queue(runs)
     runs = runs.take(order)
     overlaps = np.append(False, _overlap(runs, queues))[: len(order)]
@@ -118,13 +118,13 @@ def _joined(runs: pa.Table, moves: Callable[[], Iterable[pa.Table]]) -> pa.Table
 
 
 def _overlap(runs: pa.Table, queues: Int64s) -> Bools:
-    """Of each run but the first, whether it begins no later than the run before it, of the same queue, ends."""
+    """For each run but the first, whether it begins before or when the previous run of the same queue ends."""
     found: Bools = (np.diff(queues) == 0) & (_numbers(runs, "seen_after")[1:] <= _numbers(runs, _UNTIL)[:-1])
     return found
 
 
 def _check_runs(runs: pa.Table, findings: Findings) -> None:
-    """Runs in their order: each begins where the one before it ended, the first of a queue with a first sight."""
+    """Check that each run begins where the previous one ended, and that a queue's first begins with a first sight."""
     queues = by_queue(runs)[1]
     is_next = np.append(False, np.diff(queues) == 0)[: len(queues)]
     overlaps = np.append(False, _overlap(runs, queues))[: len(queues)]
@@ -137,7 +137,7 @@ def _check_runs(runs: pa.Table, findings: Findings) -> None:
 
 
 def _check_transaction(runs: pa.Table, version: int | None, findings: Findings) -> None:
-    """No move is later than the broker's last transaction, by which a tail goes on."""
+    """Check that no move is later than the broker's last transaction, from which a tail continues."""
     latest = pc.max(runs[_UNTIL]).as_py()
     if latest is not None and (version is None or milliseconds_of(latest) > version):
         said = "says nothing" if version is None else f"is {version}, {utc_text(time_of(version))}"
@@ -183,6 +183,6 @@ def _offset(offset: int | None) -> str:
 
 
 def _numbers(rows: pa.Table, name: str) -> Int64s:
-    """Offsets, or times in microseconds; `_NONE` for one that is null."""
+    """Offsets, or times in microseconds; `_NONE` for null."""
     found: Int64s = rows[name].cast(pa.int64()).fill_null(_NONE).to_numpy()
     return found

@@ -1,8 +1,8 @@
-"""A data file of a Delta table: what the log says of it, its rows, and the files that reput writes.
+"""A data file of a Delta table: its entry in the log, its rows, and the files that reput writes.
 
-A ``DataFile`` is one of a version of the table, or a new one that a commit adds; ``FileBounds`` is what its statistics
-tell of its rows. Which rows a deletion vector takes away is read here too, without Spark. A key filter is a Bloom
-filter beside the file, by which a look-up knows without the file that it lacks a key.
+A ``DataFile`` is one of a version of the table, or a new one that a commit adds; ``FileBounds`` are its statistics.
+Rows that a deletion vector deletes are also found here, without Spark. A key filter is a Bloom filter beside the file,
+by which a lookup knows without reading the file that it lacks a key.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ from reput.source.arrays import Bools, Int64s
 from reput.source.times import utc_text
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The data files of a Delta table's present version: which cannot be read, and which may hold certain rows.
+# The data files of a Delta table's present version: those that cannot be read, and those that may hold certain rows.
 
 
 @dataclass(frozen=True)
 class FileBounds:
-    """The statistics of a file's rows; a bound is None where the statistics lack it.
+    """The statistics of a file's rows; None in place of a bound that they lack.
 
     Attributes
     ----------
     rows
-        Their number, those that a deletion vector takes away included.
+        Their number, including rows that a deletion vector deletes.
     least, greatest
         Physical offsets of the rows of all brokers, both included.
     brokers
         The first and the last broker; None if some rows may have none.
     columns
-        The least and the greatest value of each column, as Delta's JSON has them.
+        The least and the greatest value of each column, in Delta's JSON form.
     """
 
     rows: int | None
@@ -62,7 +62,7 @@ class FileBounds:
 
     @classmethod
     def of(cls, statistics_json: str | None) -> FileBounds:
-        """Read them from Delta's statistics of a file."""
+        """Read the bounds from Delta's statistics of a file."""
         statistics = json.loads(statistics_json or "{}")
         statistics = statistics if isinstance(statistics, dict) else {}
         low, high = statistics.get("minValues") or {}, statistics.get("maxValues") or {}
@@ -103,22 +103,22 @@ class FileBounds:
 
 
 def logged_time(text: Any) -> datetime | None:
-    """A time in Delta's statistics; None for one that is missing, or that no calendar has."""
+    """A time in Delta's statistics; None for a missing or impossible one."""
     with suppress(ValueError):
         found = datetime.fromisoformat(text.replace("Z", "+00:00")) if isinstance(text, str) else None
         return found.replace(tzinfo=timezone.utc) if found and found.tzinfo is None else found
     return None
 
 
-#: One action of the log: its kind, and what it says.
+#: One action of the log: its kind, and its fields.
 Action = dict[str, Any]
 _KEPT_BY_REMOVAL = (
     *("path", "partitionValues", "size", "stats", "tags", "deletionVector"),
     *("baseRowId", "defaultRowCommitVersion"),
 )
-#: A file with half of these is not merged with others.
+#: A file with half of these bytes or rows is not merged with others.
 TARGET_BYTES, TARGET_ROWS = 32 * 1024 * 1024, 512 * 1024
-#: Begins the name of a file that a merge wrote.
+#: The prefix of the name of a file that a merge wrote.
 MERGED = "merged-"
 
 
@@ -129,17 +129,16 @@ class DataFile:
     Attributes
     ----------
     path
-        Its name as ``TableStorage`` has it; that of a new one is below the table's root, without ``.``, ``..`` or
-        ``:``.
+        Its name as in ``TableStorage``; a new file's is below the table's root, without ``.``, ``..`` or ``:``.
     size_bytes, modification_time_ms
         Its length, which is checked, and its time in milliseconds since 1970 UTC.
     statistics_json
         Delta's ``numRecords``, ``minValues``, ``maxValues``, ``nullCount``. Readers rely on them: they count rows by
         ``numRecords`` and skip a file whose minimum and maximum exclude a filter. Timestamps look like
-        ``2026-11-21T00:00:00.000Z`` and are rounded down, maxima too, since readers add 1 ms to these. None in a
+        ``2026-11-21T00:00:00.000Z`` and are rounded down, also maxima, because readers add 1 ms to these. None in a
         file of a writer that gives none.
     logged
-        What the log says of it; nothing of a new one.
+        The fields of its action in the log; empty for a new file.
     """
 
     path: str
@@ -179,22 +178,22 @@ class DataFile:
 
     @cached_property
     def bounds(self) -> FileBounds:
-        """What its statistics tell of its rows."""
+        """The bounds of its rows by its statistics."""
         return FileBounds.of(self.statistics_json)
 
     @property
     def vector(self) -> Mapping[str, Any] | None:
-        """What the log says of its deletion vector; None without one."""
+        """Its deletion vector in the log, or None."""
         return self.logged.get("deletionVector") or None
 
     @property
     def deleted(self) -> int:
-        """How many of its rows a deletion vector takes away."""
+        """The number of its rows that a deletion vector deletes."""
         return int((self.vector or {}).get("cardinality", 0))
 
     @cached_property
     def key(self) -> tuple[str, object]:
-        """What no other file of the version has: path and deletion vector."""
+        """The values that identify it among the version's files: path and deletion vector."""
         return key_of(self.logged)
 
     @property
@@ -204,12 +203,12 @@ class DataFile:
 
     @cached_property
     def share(self) -> float:
-        """How much of a target file it is."""
+        """Its size relative to a target file's."""
         return max(self.size_bytes / TARGET_BYTES, (self.bounds.rows or 0) / TARGET_ROWS)
 
     @property
     def is_large(self) -> bool:
-        """Whether it is not merged with others any more."""
+        """Whether it is no longer merged with others."""
         return self.share >= 0.5
 
     @property
@@ -219,7 +218,7 @@ class DataFile:
 
     @property
     def days(self) -> tuple[object, object]:
-        """The days of its first and last row: what files must have in common to be merged."""
+        """The days of its first and last row, which files to be merged must have in common."""
         first, last = self.bounds.store_times
         return first and first.date(), last and last.date()
 
@@ -240,7 +239,7 @@ def key_of(logged: Mapping[str, Any]) -> tuple[str, object]:
 
 
 def bad_files(storage: TableStorage, files: Sequence[DataFile]) -> list[tuple[DataFile, str]]:
-    """Those of the table's files that are missing or have another size, and which it is; their contents may be bad.
+    """Files of the table that are missing or have another size, each with its fault; contents are not checked.
 
     Raises
     ------
@@ -258,7 +257,7 @@ def bad_files(storage: TableStorage, files: Sequence[DataFile]) -> list[tuple[Da
 
 
 class FileStatistics:
-    """Delta's statistics of some columns of one file, gathered row group by row group."""
+    """Delta's statistics of some columns of one file, collected row group by row group."""
 
     def __init__(self, columns: Sequence[str]) -> None:
         self.rows = 0
@@ -286,7 +285,7 @@ class FileStatistics:
 
 
 def delta_statistics(rows: int, least: Mapping[str, Any], greatest: Mapping[str, Any], nulls: Mapping[str, int]) -> str:
-    """Statistics of a file as Delta's log has them; times are of UTC."""
+    """Statistics of a file in the form of Delta's log; times are of UTC."""
     return json.dumps(
         {
             "numRecords": rows,
@@ -303,7 +302,7 @@ def _json_value(value: Any) -> Any:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The rows that a deletion vector takes away from a data file, read without Spark and deltalake.
+# The rows that a deletion vector deletes from a data file, read without Spark and deltalake.
 
 # The alphabet of Z85, and that of Python's `b85decode`.
 _Z85 = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
@@ -319,7 +318,7 @@ _BITSET_BYTES = 8192
 
 
 def deleted_rows(storage: TableStorage, vector: Mapping[str, Any] | None) -> Int64s:
-    """The numbers of the rows that a file's deletion vector takes away, ascending; none without one.
+    """The numbers of the rows that a file's deletion vector deletes, ascending; empty without one.
 
     Raises
     ------
@@ -410,7 +409,7 @@ def _container(data: bytes, at: int, count: int, *, is_runs: bool) -> tuple[Int6
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The rows of a version of a table as they are read without Spark: those that no deletion vector takes away.
+# The rows of a version of a table, read without Spark: those that no deletion vector deletes.
 
 _ROWS_AT_ONCE = 128 * 1024
 _Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
@@ -418,7 +417,7 @@ _OF_LAST_ROW = ("physical_offset", "msg_size", "store_time", "body_crc")
 
 
 def live_numbers(storage: TableStorage, file: DataFile) -> Int64s | None:
-    """The numbers of a file's rows that no deletion vector takes away, ascending; None for all.
+    """The numbers of a file's rows that no deletion vector deletes, ascending; None for all.
 
     Raises
     ------
@@ -431,7 +430,7 @@ def live_numbers(storage: TableStorage, file: DataFile) -> Int64s | None:
 
 
 def rows_in(storage: TableStorage, file: DataFile) -> int:
-    """The number of a file's rows, those that a deletion vector takes away included; raises as `live_numbers`."""
+    """The number of a file's rows, including deleted ones; raises the errors of `live_numbers`."""
     if (rows := file.bounds.rows) is not None:
         return rows
     with storage.parquet(file.path) as parquet:
@@ -460,7 +459,7 @@ def rows_at(
     texts: Collection[str] = (),
     **options: Any,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a file with the numbers `live`, which ascend, or all; the rest as in `live_batches`.
+    """The rows of a file with the numbers `live`, which ascend, or all; otherwise as in `live_batches`.
 
     `texts` are those of ``TableStorage.parquet``, `options` those of ``iter_batches``.
     """
@@ -478,7 +477,7 @@ def rows_at(
 
 
 def without_views(rows: _Rows) -> _Rows:
-    """Rows with plain texts: deltalake's DELETE and UPDATE write views, which Arrow neither compares nor filters."""
+    """Rows with plain texts: deltalake's DELETE and UPDATE write views, which Arrow can neither compare nor filter."""
     schema = pa.schema([field.with_type(_without_views(field.type)) for field in rows.schema])
     return rows if schema == rows.schema else rows.cast(schema)
 
@@ -494,7 +493,7 @@ def _without_views(kind: pa.DataType) -> pa.DataType:
 
 
 def offsets_of(storage: TableStorage, file: DataFile, broker: str) -> Int64s:
-    """The physical offsets of the broker's rows in a file, ascending; raises what `live_batches` raises."""
+    """The physical offsets of the broker's rows in a file, ascending; raises the errors of `live_batches`."""
     parts = [np.empty(0, np.int64)]
     for rows in live_batches(storage, file, ("broker", "physical_offset")):
         offsets = offsets_in(rows)
@@ -503,7 +502,7 @@ def offsets_of(storage: TableStorage, file: DataFile, broker: str) -> Int64s:
 
 
 def is_of_broker(rows: pa.RecordBatch, broker: str) -> Bools:
-    """Which of some rows are of the broker; none of a file that lacks the column."""
+    """Which of some rows are the broker's; none in a file that lacks the column."""
     if "broker" not in rows.schema.names:
         return np.zeros(rows.num_rows, np.bool_)
     equal = pc.fill_null(pc.equal(rows["broker"].cast(pa.string()), broker), fill_value=False)
@@ -520,9 +519,9 @@ def offsets_in(rows: pa.RecordBatch) -> Int64s:
 
 
 def count_before(storage: TableStorage, files: Iterable[DataFile], broker: str, offsets: Sequence[int]) -> list[int]:
-    """The number of the broker's rows before each offset; files whose statistics tell that are not opened.
+    """The number of the broker's rows before each offset; files whose statistics are enough are not opened.
 
-    Raises what `live_batches` raises.
+    Raises the errors of `live_batches`.
     """
     wanted = np.array(offsets, np.int64)
     counts = np.zeros(len(wanted), np.int64)
@@ -541,7 +540,7 @@ def count_before(storage: TableStorage, files: Iterable[DataFile], broker: str, 
 
 
 def count_by_broker(storage: TableStorage, files: Iterable[DataFile]) -> dict[str, int]:
-    """The number of rows of each broker, also of one that has lost all; raises what `live_batches` raises."""
+    """The number of rows of each broker, also of one that has lost all; raises the errors of `live_batches`."""
     counts: Counter[str] = Counter()
     for file in files:
         if (broker := file.bounds.broker) is not None:
@@ -559,8 +558,8 @@ def last_row(
 ) -> tuple[int, ...] | None:
     """The broker's last row with an offset in `[begin, end)`; None without any, or if a value of it is null.
 
-    Its physical offset, size, store time in milliseconds since 1970, and the checksum of its body. Raises what
-    `live_batches` raises, unless it `passes_over` files that cannot be read.
+    Its physical offset, size, store time in milliseconds since 1970, and the checksum of its body. Raises the errors of
+    `live_batches`, unless it `passes_over` files that cannot be read.
     """
     found: list[int | None] = []
     by_end = sorted(files, key=lambda file: end if file.bounds.greatest is None else file.bounds.greatest, reverse=True)
@@ -595,17 +594,17 @@ def _values_of(rows: pa.RecordBatch, number: int) -> list[int | None]:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The files of a table that reput names, and which of them no version has any more.
+# The files of a table that reput names, and those of them that no version has any more.
 
-# Below it is the key filter of each data file, under the data file's path with an ending.
+# The directory of the key filters; the name of a filter is its data file's path with an ending.
 _KEYS_DIRECTORY, _KEYS_SUFFIX = "_keys", ".bloom"
-# A writer that is at work puts a file in place at least this often.
+# A working writer puts a file in place at least this often.
 WRITTEN_WITHIN_S = 3600
 
 _DATA = r"(?:(?:part|merged)-\d{20}-\d{20}|part-rest)-[0-9a-f-]{36}\.zstd\.parquet"
 #: The name of a data file that reput wrote.
 OWN_DATA_FILE = re.compile(_DATA)
-# What `DurableFiles` calls a file before it has its own name.
+# The temporary name that `DurableFiles` gives a file.
 _TEMPORARY = re.compile(rf"\.{_DATA}\.tmp")
 
 
@@ -615,7 +614,7 @@ def keys_file(path: str) -> str:
 
 
 def remove_data_files(storage: TableStorage, paths: Iterable[str], *, durable: bool = False) -> None:
-    """Remove data files, by their names, and their key filters; missing ones are passed over.
+    """Remove data files, by their names, and their key filters; missing ones are ignored.
 
     Raises
     ------
@@ -628,9 +627,9 @@ def remove_data_files(storage: TableStorage, paths: Iterable[str], *, durable: b
 def orphans(storage: TableStorage, needed: Collection[str]) -> list[FileStatus]:
     """Files with names of reput that are not needed: `needed` lacks them, and no writer will commit them.
 
-    A writer that is at work may have files that it has not committed yet: `tail` for seconds, ``rebuild --only table``
-    for hours, in which it writes one after the other. So files are left that follow each other within
-    `WRITTEN_WITHIN_S`, if the last of them is no older than that.
+    A working writer may have files that it has not committed yet: `tail` for seconds, ``rebuild --only table`` for
+    hours, in which it writes one after the other. So files that follow each other within `WRITTEN_WITHIN_S` are left,
+    unless the last of them is older than that.
     """
     found = sorted(_unneeded(storage, needed), key=lambda file: file.modified_s, reverse=True)
     newer = now_for_ages()
@@ -654,19 +653,19 @@ def _unneeded(storage: TableStorage, needed: Collection[str]) -> Iterator[FileSt
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Which data files of a table may have a message with a key: a Bloom filter beside each file.
+# Bloom filters beside the data files, which say whether a file may have a message with a key.
 #
-# The filter of ``NAME`` is ``_keys/NAME.bloom`` below the table's root, where VACUUM leaves it alone. It is a split-
-# block Bloom filter as Parquet's specification has it, header included, over all values of `keys` and `uniq_key`: a
-# look-up reads 32 bytes of it instead of the data file. It may be missing: then the file itself must be searched.
+# The filter of ``NAME`` is ``_keys/NAME.bloom`` below the table's root, where VACUUM leaves it alone. It is a
+# split-block Bloom filter of Parquet's specification, including the header, over all values of `keys` and `uniq_key`: a
+# lookup reads 32 bytes of it instead of the data file. If it is missing, the file itself must be searched.
 
 #: The columns whose values are in a filter.
 KEY_COLUMNS = ("uniq_key", "keys")
-# One file in a thousand is searched in vain. A bitset's size is a power of two: two to four bytes a key.
+# One file in a thousand is searched in vain. A bitset's size is a power of two: two to four bytes per key.
 _FALSE_POSITIVES = 0.001
-# With so many keys a filter takes 16 MiB; only files that others merged have more, and these are searched.
+# With this many keys a filter takes 16 MiB. Only files that others merged have more; these are searched.
 _KEYS_MAX = 8 * 1024 * 1024
-# Parquet's header in Thrift's compact form: field 1, an i32, is the number of bytes behind the header; fields 2 to 4
+# Parquet's header in Thrift's compact form: field 1, an i32, is the number of bytes after the header; fields 2 to 4
 # say that these are split blocks, xxHash and uncompressed.
 _SIZE_FIELD, _OTHER_FIELDS = b"\x15", bytes.fromhex("1c1c0000" * 3 + "00")
 _HEADER_BYTES_MAX = 32
@@ -699,7 +698,7 @@ def _keys_of(rows: pa.Table) -> pa.ChunkedArray:
 
 
 def _filter_of(keys: pa.ChunkedArray) -> bytes:
-    # Parquet's own writer hashes and sets the bits; of what it writes only the filter is kept. It skips nulls.
+    # Parquet's own writer hashes and sets the bits, and skips nulls; only the filter of its file is kept.
     if not len(keys):
         keys = pa.chunked_array([pa.nulls(1, pa.string())])
     buffer = pa.BufferOutputStream()
@@ -745,7 +744,7 @@ class KeyProbe:
 
 
 def _bitset(header: bytes) -> tuple[int, int]:
-    """Where the bitset begins and how many bytes it has; 0 and 0 if this is no header of such a filter."""
+    """Where the bitset begins and its size in bytes; 0 and 0 if this is not the header of such a filter."""
     number = 0
     for at, byte in enumerate(header[1:6]):
         number |= (byte & 0x7F) << (7 * at)

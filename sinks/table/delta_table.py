@@ -1,8 +1,9 @@
-"""A Delta table: tasks write its Parquet files, and the driver commits them, in the words of Delta's protocol.
+"""A Delta table: tasks write its Parquet files, and the driver commits them, in the terms of Delta's protocol.
 
-A commit is one file of the table's log, put in place only if no other writer has that version. No JVM is needed for it.
-A ``Change`` says which files are added and removed. Before it is made, the table is asked what it wants of its writers:
-features, columns, constraints that others added. What reput does not do is refused with the statement that undoes it.
+A commit is one file of the table's log, put in place only if no other writer has that version. It needs no JVM. A
+``Change`` says which files are added and removed. Before a commit, the requirements of the table are checked: features,
+columns, constraints that others added. Requirements that reput does not support are refused with an error that has the
+statement to undo them.
 """
 
 from __future__ import annotations
@@ -55,11 +56,11 @@ from reput.source.errors import OutputError, ReputError, SinkError, TransientErr
 from reput.source.printable import counted, printable
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Changes by others that keep reput from writing a table, explained in words, with what undoes them.
+# Changes by others that keep reput from writing a table, explained in words, with the statements that undo them.
 
 _CONSTRAINT = "delta.constraints."
 _MAPPING = "delta.columnMapping.mode"
-# A column's name in the files: the one that it had when the mapping was switched on.
+# A column's name in the files: its name when the mapping was switched on.
 _PHYSICAL_NAME = "delta.columnMapping.physicalName"
 
 
@@ -89,13 +90,13 @@ def added_columns(wanted: StructType, found: StructType) -> list[str]:
 
 
 def new_columns(wanted: StructType, found: StructType, later: Collection[str]) -> list[StructField]:
-    """The columns of `wanted` named in `later` that the table lacks."""
+    """The columns of `wanted`, among those named in `later`, that the table lacks."""
     there = {ours.name for ours, _ in _named_alike(wanted, found)}
     return [field for field in wanted if field.name in later and field.name not in there]
 
 
 def _named_alike(wanted: StructType, found: StructType) -> list[tuple[StructField, StructField]]:
-    """The columns of both with one name; to Delta, small and capital letters are the same."""
+    """The columns of both with one name; Delta ignores case."""
     names = {field.name.lower(): field for field in found}
     return [(field, names[field.name.lower()]) for field in wanted if field.name.lower() in names]
 
@@ -110,10 +111,10 @@ def refusal(
     later: Collection[str] = (),
     version_with: Callable[[Sequence[str]], int | None] | None = None,
 ) -> OutputError | None:
-    """The error for a table that cannot be written at `version`, with what undoes it; None if it can be written.
+    """The error for a table that cannot be written at `version`, with the way to undo the cause, or None.
 
     `wanted` are the columns that reput writes, `found` the table's. It may lack those of `wanted` that are named in
-    `later`. A column that others added may stay if it is nullable. `version_with` tells the last version that had the
+    `later`. A column that others added may stay if it is nullable. `version_with` returns the last version that had the
     columns with these names.
     """
     name, alter = table_name(path), f"ALTER TABLE {table_name(path)}"
@@ -174,11 +175,11 @@ def refusal(
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What a Delta table asks of its writers, and which of it reput does.
+# The requirements of a Delta table for its writers, and those that reput supports.
 
 _READER_MAX, _WRITER_MAX = 3, 7
-# A commit heeds these, or they do not concern one that adds and removes files. Columns with conditions on their values
-# are refused where a table has some, and so are mapped columns (`refusal`).
+# Features that reput's commits respect, or that do not concern commits that add and remove files. Tables that have
+# columns with conditions on their values, or mapped columns (`refusal`), are refused.
 _WRITTEN = frozenset(
     {
         *("allowColumnDefaults", "appendOnly", "changeDataFeed", "checkConstraints", "checkpointProtection"),
@@ -188,7 +189,7 @@ _WRITTEN = frozenset(
         *("variantType", "variantType-preview"),
     }
 )
-# What a column's metadata has whose values writers must compute or check.
+# Metadata of a column whose values writers must compute or check.
 _CONDITIONS = {
     "delta.invariants": "a condition on its values",
     "delta.generationExpression": "values that are generated",
@@ -199,7 +200,7 @@ _HIGHEST_ROW = "rowIdHighWaterMark"
 
 
 def unwritable(path: TableLocation, snapshot: Snapshot) -> OutputError | None:
-    """The error for a table that asks of its writers what reput does not do, with what undoes it; None otherwise."""
+    """The error for a table with requirements that reput does not support, with the way to undo them, or None."""
     alter = f"ALTER TABLE {table_name(path)}"
     needs = {"reader": int(snapshot.protocol["minReaderVersion"]), "writer": int(snapshot.protocol["minWriterVersion"])}
     if needs["reader"] > _READER_MAX or needs["writer"] > _WRITER_MAX:
@@ -236,7 +237,7 @@ def check_change(path: TableLocation, snapshot: Snapshot, *, adds_rows: bool, re
 
 
 def commit_times(snapshot: Snapshot, now_ms: int) -> dict[str, int]:
-    """The times that the ``commitInfo`` of the version after `snapshot` begins with."""
+    """The times at the beginning of the ``commitInfo`` of the version after `snapshot`."""
     if not snapshot.has_times:
         return {"timestamp": now_ms}
     time_ms = max(now_ms, (snapshot.time_ms or 0) + 1)
@@ -244,7 +245,7 @@ def commit_times(snapshot: Snapshot, now_ms: int) -> dict[str, int]:
 
 
 class RowNumbers:
-    """The row ids that the files of the version after `snapshot` get, where its table has row tracking."""
+    """The row ids for the files of the version after `snapshot`, if its table has row tracking."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._version = snapshot.version + 1
@@ -262,7 +263,7 @@ class RowNumbers:
         return {"baseRowId": first, "defaultRowCommitVersion": self._version}
 
     def actions(self) -> list[dict[str, Any]]:
-        """The action that says how many were given, if any were."""
+        """The action that records how many ids were given, if any were."""
         if self._next == self._first:
             return []
         domain = {"domain": _ROW_TRACKING, "configuration": json.dumps({_HIGHEST_ROW: self._next - 1})}
@@ -270,15 +271,15 @@ class RowNumbers:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What one commit of a Delta table does: files that are added and removed, and what the history says of it.
+# One commit of a Delta table: files that are added and removed, and its entry in the history.
 
-#: What the table's history says of a commit, by name.
+#: The fields of a commit's entry in the table's history.
 Note = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Change:
-    """What a commit does.
+    """The effect of a commit.
 
     Attributes
     ----------
@@ -292,11 +293,11 @@ class Change:
         Whether to refuse a transaction version that is not above the last one. If False, the commit is marked as a
         repair.
     note
-        What the table's history says of the commit.
+        Its entry in the table's history.
     new_columns
         Columns that the table gets; then nothing else is changed.
     deleted
-        The number of rows that a commit without a transaction takes away; None if it changes no row.
+        The number of rows that a commit without a transaction deletes; None if it changes no row.
     """
 
     files: Sequence[DataFile]
@@ -313,7 +314,7 @@ class Change:
         return self.transaction is not None or self.deleted is not None
 
     def __str__(self) -> str:
-        """What it is, for messages."""
+        """The change in words, for messages."""
         if self.new_columns:
             return f"adding the columns {', '.join(column.name for column in self.new_columns)}"
         if self.deleted is not None:
@@ -323,7 +324,7 @@ class Change:
         return f"transaction {self.transaction[1]} of {self.transaction[0]!r}"
 
     def commit_info(self) -> dict[str, Any]:
-        """What the log says of the commit beside who made it, and when; ``DESCRIBE HISTORY`` shows it."""
+        """The commit's entry in the log, without its author and time; ``DESCRIBE HISTORY`` shows it."""
         size_bytes = sum(file.size_bytes for file in self.files)
         added, removed = str(len(self.files)), str(len(self.removed))
         rows = sum(file.bounds.rows or 0 for file in self.files)
@@ -379,12 +380,12 @@ def check_files(storage: TableStorage, files: Sequence[DataFile]) -> None:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# A change of a table as the actions of one commit, in the words of Delta's protocol.
+# A change of a table as the actions of one commit, in the terms of Delta's protocol.
 
-#: Who commits, for the table's history; ``log`` and earlier releases know reput's commits by ``/reput/``.
+#: The author of a commit, for the table's history; ``log`` and earlier releases recognise reput's by ``/reput/``.
 ENGINE_INFO = f"python/reput/{__version__}"
 _TIME = re.compile(r"\d{4,}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z")
-# What Java's URI leaves as it is in a path.
+# The characters that Java's URI does not encode in a path.
 _PLAIN = "/!$&'()*+,;=@~-._"
 
 
@@ -412,7 +413,7 @@ def creation(schema: StructType, properties: Mapping[str, str], comment: str) ->
 
 
 def actions_of(storage: TableStorage, snapshot: Snapshot, change: Change) -> list[Action]:
-    """The actions by which `change` makes the version after `snapshot`.
+    """The actions with which `change` makes the version after `snapshot`.
 
     Raises
     ------
@@ -447,7 +448,7 @@ def _now_ms() -> int:
 
 
 def _who(operation: str, *, is_repair: bool = False) -> dict[str, Any]:
-    """What each ``commitInfo`` has; its id makes no commit the same as another."""
+    """The fields of each ``commitInfo``; its id makes each commit different from all others."""
     engine = ENGINE_INFO + REPAIR if is_repair else ENGINE_INFO
     return {"engineInfo": engine, "operation": operation, "txnId": str(uuid.uuid4())}
 
@@ -464,14 +465,14 @@ def _add(file: DataFile, *, changes_rows: bool) -> Action:
 
 
 def _with_columns(metadata: Mapping[str, Any], change: Change) -> Action:
-    """The table's metadata with further columns behind its own, which stay as they were written."""
+    """The table's metadata with more columns after its own, which stay as they were written."""
     schema = json.loads(metadata["schemaString"])
     schema["fields"] += [column.jsonValue() for column in change.new_columns]
     return {**metadata, "schemaString": json.dumps(schema)}
 
 
 def _checked_rows(storage: TableStorage, schema: StructType, file: DataFile) -> int:
-    """The number of a file's rows; readers rely on its statistics, so none may have another form than Delta's."""
+    """The number of a file's rows; checks that its statistics have Delta's form, because readers rely on them."""
     try:
         known = json.loads(file.statistics_json or "null")
         for bounds in ("minValues", "maxValues"):
@@ -496,24 +497,24 @@ def _check_bound(schema: StructType, name: str, value: object) -> None:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Where a Delta table can be created, by one process at a time, and how one is created.
+# The places where a Delta table can be created, by one process at a time, and the creation.
 
 # A creation takes a second or two; several processes may wait for each other.
 _WAIT_S = 120.0
 
 
 def is_table(path: TableLocation) -> bool:
-    """Whether a Delta table's log is at `path`; raises OutputError if that cannot be seen."""
+    """Whether `path` has a Delta table's log; raises OutputError if it cannot be listed."""
     with output_errors(f"cannot look into {path}", path):
         return any(file.name.endswith(".json") for file in table_storage(path).files(LOG))
 
 
 @contextmanager
 def only_creator(path: Path) -> Iterator[None]:
-    """Let no other reput create a table beside `path` meanwhile; makes the directory above it.
+    """Keep other reputs from creating a table beside `path` meanwhile; makes the directory above it.
 
-    While executors are tried there are files of theirs in the directory, which another process would take for someone
-    else's. The lock is on the directory above, so it leaves no file, and ends with its process.
+    While executors are tested they have files in the directory, which another process would take for another program's.
+    The lock is on the directory above, so it leaves no file, and ends with its process.
 
     Raises
     ------
@@ -537,7 +538,7 @@ def only_creator(path: Path) -> Iterator[None]:
 
 
 def is_vacant(path: TableLocation) -> bool:
-    """Whether a table can be created at `path`: False where one is; raises OutputError for anything else there."""
+    """Whether a table can be created at `path`: False if one exists; raises OutputError for anything else there."""
     with output_errors(f"cannot look into {path}", path):
         names = _names_at(path)
     if is_table(path):
@@ -561,7 +562,7 @@ def _names_at(path: TableLocation) -> list[str]:
         return sorted(file.name for file in table_storage(path).files(deep=True) if PROBE not in file.name)
     if not path.is_dir():
         return ["a file"] if path.exists() else []
-    # A creation that was killed leaves the directory of the log, and perhaps what it had written of the commit.
+    # A creation that was killed leaves the directory of the log, and perhaps a part of the commit.
     left = table_storage(path).files(LOG, deep=True)
     is_begun = (path / LOG).is_dir() and all(is_left_over(file.name) for file in left)
     return sorted(entry.name for entry in path.iterdir() if not (is_begun and entry.name == LOG))
@@ -575,10 +576,10 @@ def create(storage: TableStorage, schema: StructType, properties: Mapping[str, s
     OutputError
         Something else is at its location, it cannot be written, or Spark could not name the table.
     TransientError
-        Another process does not get done with creating a table beside it.
+        Another process does not finish creating a table beside it.
     """
     path = storage.location
-    if "${" in str(path):  # in every statement that names the table
+    if "${" in str(path):  # Spark would replace it in every statement that names the table
         raise OutputError(f"cannot create a Delta table at {path}: Spark would replace what follows '${{'", file=path)
     with ExitStack() as stack:
         if isinstance(path, Path):
@@ -589,15 +590,15 @@ def create(storage: TableStorage, schema: StructType, properties: Mapping[str, s
             if isinstance(path, Path):
                 (path / LOG).mkdir(parents=True, exist_ok=True)
             if storage.put_if_absent(commit_file(0), text_of(creation(schema, properties, comment))):
-                # The commit and its name are durable; so must be the directories that may be new.
+                # The commit and its name are durable; the directories may be new and must become durable, too.
                 sync_directories(*([path, path.parent] if isinstance(path, Path) else []))
 
 
 _LOGGER = logging.getLogger(__name__)
-# How long another reput is waited for that commits; then this one commits all the same, as it does beside others.
+# How long to wait while another reput commits; after that this one commits anyway, as it does beside other writers.
 _TURN_S = 10.0
 _CHECKPOINT_EVERY = 10
-# A snapshot keeps what the commits since its checkpoint did: after so many it begins with a later one.
+# A snapshot keeps the effects of the commits since its checkpoint; after this many it begins with a later checkpoint.
 _FOLLOWED_MAX = 1000
 #: Called with the table's version before a commit is made on top of it; raises to stop the commit.
 Check = Callable[[int], None]
@@ -614,7 +615,7 @@ class DeltaTable:
     """One Delta table, made by `open_or_create`.
 
     Only one thread may use it at a time. Other writers may commit meanwhile: a commit never replaces theirs, but is
-    made again on top of them, after `check` was called. Delta's own writers look whether a version exists and then
+    made again on top of them, after a call of `check`. Delta's own writers check whether a version exists and then
     rename, so one of them can, within microseconds, overwrite one of our commits; see ``TableWatch``.
     """
 
@@ -625,7 +626,7 @@ class DeltaTable:
         *,
         later: Collection[str] = frozenset(),
     ) -> None:
-        """`later` names the columns of `schema` that the table may lack; they are not added."""
+        """Take the columns of `schema` that the table may lack as `later`; they are not added."""
         self.path = path
         self.storage = table_storage(path, has_log=True)
         self._schema = schema
@@ -646,7 +647,7 @@ class DeltaTable:
         later: Collection[str] = frozenset(),
         must_exist: bool = False,
     ) -> DeltaTable:
-        """Open the Delta table at `path`, or create it if nothing is there, unless it `must_exist`.
+        """Open the Delta table at `path`, or create it if the place is empty, unless it `must_exist`.
 
         Parameters
         ----------
@@ -657,17 +658,17 @@ class DeltaTable:
         later
             The names of those columns that an existing table gets if it lacks them; nullable, with their comments.
         properties, comment
-            Table properties, and what the table is; like the comments of columns, used only for a new table.
+            Table properties, and a description of the table; like the comments of columns, used only for a new table.
 
         Raises
         ------
         OutputError
-            `path` holds something else (then nothing was created), a table with other columns, or one that reput
-            cannot write or create.
+            `path` holds something else (then nothing was created), a table with other columns, or one that reput cannot
+            write or create.
         OutputAwayError
             It `must_exist`, and there is none.
         TransientError
-            Another process does not get done with creating a table beside `path`.
+            Another process does not finish creating a table beside `path`.
         """
         path = path.resolve()
         table = cls(path, schema, later=later)
@@ -706,7 +707,7 @@ class DeltaTable:
 
     @property
     def version(self) -> int:
-        """The version on disk now; raises what `last_transaction_version` raises."""
+        """The version on disk now; raises the errors of `last_transaction_version`."""
         return self._latest().version
 
     @property
@@ -725,8 +726,8 @@ class DeltaTable:
     ) -> int:
         """Commit `files`, none or more, with transaction `version` of `app_id`; return the new table version.
 
-        It is a single commit, durable on return. The table must not hold the files or that version yet. `note` is
-        what the table's history says of it.
+        It is a single commit, durable on return. The table must not have the files or that version yet. `note` is the
+        entry in the table's history.
 
         Raises
         ------
@@ -745,15 +746,15 @@ class DeltaTable:
         return made
 
     def commit(self, make: Callable[[Snapshot], Change | None], check: Check | None = None) -> int | None:
-        """Commit what `make` returns for the present snapshot, again if another writer is first; see `append`.
+        """Commit the result of `make` for the present snapshot, again if another writer is first; see `append`.
 
         Returns the new version; None, and commits nothing, if `make` returns None.
 
-        Reputs commit in turn: of several with many small commits, the slowest would always come second.
+        Reputs commit in turn: otherwise, of several with many small commits, the slowest would always be second.
         """
         with ExitStack() as stack:
-            if isinstance(self.path, Path):  # on S3, a put that must be absent decides who is first
-                with suppress(OSError):  # the reader of the log reports what is wrong with it
+            if isinstance(self.path, Path):  # on S3, `put_if_absent` decides who is first
+                with suppress(OSError):  # the reader of the log reports its faults
                     stack.enter_context(turn(self.path / LOG, _TURN_S))
             return self._commit_behind_others(make, check)
 
@@ -761,7 +762,7 @@ class DeltaTable:
         attempts = self.storage.commit_attempts
         for number in range(attempts):
             if number:
-                time.sleep(random.uniform(0, self.storage.commit_pause_s))  # noqa: S311  no secret
+                time.sleep(random.uniform(0, self.storage.commit_pause_s))  # noqa: S311  not a secret
             snapshot = self._latest()
             self._check_writable(snapshot)
             if check is not None:
@@ -785,7 +786,7 @@ class DeltaTable:
         )
 
     def _commit(self, snapshot: Snapshot, change: Change) -> bool:
-        """Commit once; returns False if another writer was first."""
+        """Commit once; return False if another writer was first."""
         what, version = f"{self.path}: {change}", snapshot.version + 1
         if change.transaction is not None and change.is_next:
             app_id, wanted = change.transaction
@@ -807,13 +808,13 @@ class DeltaTable:
         return is_first
 
     def _after_commit(self, version: int) -> None:
-        """Write a checkpoint if one is due (`delta.checkpointInterval`), and remove what the log need not keep."""
+        """Write a checkpoint if one is due (`delta.checkpointInterval`), and remove old parts of the log."""
         assert self._snapshot is not None
         properties = self._snapshot.properties
         every = properties.get("delta.checkpointInterval", "")
         if version % ((int(every) if every.isdecimal() else 0) or _CHECKPOINT_EVERY):
             return
-        self._keep(None)  # what the snapshot knows of the commits before is in the checkpoint
+        self._keep(None)  # the checkpoint has everything that the snapshot remembers of earlier commits
         try:
             self._write_checkpoint(removes_expired=properties.get("delta.enableExpiredLogCleanup") != "false")
         except (ReputError, OSError) as error:
@@ -821,10 +822,10 @@ class DeltaTable:
             _LOGGER.warning("%s: version %d is committed, but its CHECKPOINT failed: %s", self.path, version, said)
 
     def rewrite(self, removed: Collection[str], files: Sequence[DataFile], note: Note | None = None) -> bool:
-        """Replace files by `files` with the same rows, in one commit; `note` is what the table's history says of it.
+        """Replace files by `files` with the same rows, in one commit; `note` is its entry in the table's history.
 
         Returns False, and changes nothing, if another writer has removed one of the files, or rows of it by a deletion
-        vector. Raises what `append` raises.
+        vector. Raises the errors of `append`.
         """
 
         def change(snapshot: Snapshot) -> Change | None:
@@ -849,7 +850,7 @@ class DeltaTable:
         OutputError
             The log cannot be read.
         StaleSnapshotError
-            As ``Snapshot.files``; `commit` heeds it.
+            As in ``Snapshot.files``; `commit` handles it.
         """
         try:
             yield from snapshot.files()
@@ -857,7 +858,7 @@ class DeltaTable:
             raise self._unreadable(error) from error
 
     def of_snapshot(self, work: Callable[[Snapshot], _Result], version: int | None = None) -> _Result:
-        """What `work` returns for a snapshot of the present version, or of `version`; raises what it raises.
+        """Return the result of `work` for a snapshot of the present version, or of `version`; raises its errors.
 
         It is called again if the log was cut meanwhile.
 
@@ -875,14 +876,14 @@ class DeltaTable:
             return work(self._load() if version is None else self._load_at(version))
 
     def files_of(self, broker: str) -> list[DataFile]:
-        """The present version's files that may have rows of the broker, by their paths; errors as `of_snapshot`."""
+        """The present version's files that may have rows of the broker, by path; raises the errors of `of_snapshot`."""
         try:
             return self.of_snapshot(lambda snapshot: snapshot.files_of(broker))
         except UNREADABLE as error:
             raise self._unreadable(error) from error
 
     def write_checkpoint(self) -> int:
-        """Write a checkpoint of the present version unless it has one, durably; returns the version.
+        """Write a checkpoint of the present version unless it has one, durably; return the version.
 
         Raises
         ------
@@ -904,8 +905,8 @@ class DeltaTable:
         return version
 
     def _latest(self) -> Snapshot:
-        # Listing the log costs 15 microseconds a file, and a commit every 10 s adds 34,000 files a day.
-        # A table that was removed and created again must not go on at the old one's version.
+        # Listing the log costs 15 microseconds per file, and a commit every 10 s adds 34,000 files a day.
+        # A table that was removed and created again must not continue at the old one's version.
         known = self._snapshot
         same = None if known is None else self._identity(known.version)
         if known is None or same is None or same != self._snapshot_commit:
@@ -942,7 +943,7 @@ class DeltaTable:
         return output_error_of(error)(f"{self.path}: cannot read the Delta log: {said}", file=self.path)
 
     def _check(self, snapshot: Snapshot) -> None:
-        """Keep a snapshot of a table that can be written; raises OutputError for another one."""
+        """Keep the snapshot of a table that can be written; raise OutputError for any other table."""
         known = self._snapshot
         if known is None or known.metadata is not snapshot.metadata:
             found, version = snapshot.schema, snapshot.version
@@ -971,7 +972,7 @@ class DeltaTable:
         self._snapshot_commit = self._identity(snapshot.version) if snapshot else None
 
     def _identity(self, version: int) -> object:
-        """What distinguishes a commit from others of its version; None if it is missing."""
+        """A value that distinguishes a commit from others of its version; None if it is missing."""
         if not isinstance(self.path, Path):
             return commit_digest(self.storage, version)
         with suppress(FileNotFoundError, NotADirectoryError):  # a digest would cost a read for each commit

@@ -9,14 +9,14 @@ import numpy as np
 from reput.source.kernels.byte_kernels import WORD, inlined, kernel, load_bytes
 
 _FIRST, _SECOND, _THIRD = (np.uint64(value) for value in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
-#: Stands for null, which adds nothing to a row's sum.
+#: The number for null, which adds nothing to a row's sum.
 NULL = 0x3C6EF372FE94F82B
 _30, _27, _31 = np.uint64(30), np.uint64(27), np.uint64(31)
 
 
 @inlined
 def mixed(value: Any) -> Any:
-    """A value with its bits mixed (SplitMix64), so that a sum of such values tells the values."""
+    """A value with its bits mixed (SplitMix64), so that a sum of such values identifies them."""
     bits = np.uint64(value) + _FIRST
     bits = (bits ^ bits >> _30) * _SECOND
     bits = (bits ^ bits >> _27) * _THIRD
@@ -25,7 +25,7 @@ def mixed(value: Any) -> Any:
 
 @kernel
 def add_column(values: Any, seed: Any, total: Any) -> None:
-    """Add what a column's digests or numbers (int64[n]) tell of it to the rows' sums `total` (uint64[n]).
+    """Add a column's digests or numbers (int64[n]) to the rows' sums `total` (uint64[n]).
 
     Each column has its own `seed` (uint64), so that a value that moves to another column changes the sum.
     """
@@ -36,17 +36,17 @@ def add_column(values: Any, seed: Any, total: Any) -> None:
 
 @kernel
 def finish(total: Any) -> None:
-    """Make digests of the rows' sums: a sum of digests tells which values are of one row, a sum of sums would not."""
+    """Turn the rows' sums into digests: a sum of digests shows which values are of one row, a sum of sums would not."""
     for row in range(total.size):
         total[row] = mixed(total[row])
 
 
 @kernel
 def sum_runs(offsets: Any, stretch_bytes: int, first: Any, later: Any, is_earlier: Any, out: Any) -> int:
-    """Add up rows that follow each other and are of one stretch; returns how many such runs there are.
+    """Add up consecutive rows of the same stretch; return the number of such runs.
 
-    `offsets`, `first`, `later` and `is_earlier` (int64[n]) are ``row_digests``'s; `out` (int64[n, 5]) takes a run's
-    stretch, how many rows it has, and the sums of the other three.
+    `offsets`, `first`, `later` and `is_earlier` (int64[n]) are ``row_digests``'s; `out` (int64[n, 5]) gets a run's
+    stretch, its number of rows, and the sums of the other three.
     """
     run = -1
     for row in range(offsets.size):

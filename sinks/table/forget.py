@@ -1,9 +1,9 @@
 """Rows that are forgotten: no version of the table has them any more, and no file below its directory.
 
-A ``ForgetRequest`` says which rows are meant. One commit takes them away. Then the log before it goes, whose statistics
-and older versions have them, and with it every data file that only older versions had. A reader that follows the table,
-as ``watch`` does, finds in that commit what the log before it would have told: how many rows each broker had. The proof
-is ``traces``: every data file and every file of the log below the table is looked into.
+A ``ForgetRequest`` describes the rows. One commit deletes them. Then the log before it is removed, because its
+statistics and older versions have them, and every data file that only older versions had. A reader that follows the
+table, as ``watch`` does, finds in that commit what it needs of the removed log: the number of rows of each broker. The
+proof is ``traces``: it searches every data file and every file of the log below the table.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from reput.source.errors import OutputError
 from reput.source.record.message_properties import PROPERTY_REAL_TOPIC, PROPERTY_UNIQ_KEY
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Which rows are to be forgotten, and which rows of a file these are.
+# The rows to forget, and how to find them in a file.
 
-#: The columns that are looked at.
+#: The columns that are searched.
 COLUMNS = ("broker", "topic", "real_topic", "origin_topic", "keys", "uniq_key", "msg_id", "properties")
-# Where clients and brokers keep the topic of a message that now stands in another topic: a half or delayed message, one
+# Where clients and brokers keep the topic of a message that is now in another topic: a half or delayed message, one
 # that a consumer sent back, a dead letter.
 TOPIC_PROPERTIES = (PROPERTY_REAL_TOPIC, "RETRY_TOPIC", "DLQ_ORIGIN_TOPIC")
-# Where they keep the first id of a message that has another one by now, and the id of its transaction.
+# Where they keep the first id of a message that now has another one, and the id of its transaction.
 ID_PROPERTIES = (
     PROPERTY_UNIQ_KEY,
     "EXTEND_UNIQ_INFO",
@@ -50,7 +50,7 @@ ID_PROPERTIES = (
 
 @dataclass(frozen=True)
 class RowsFound:
-    """How many rows of a file are to be forgotten, and how many others have one of the texts in a property."""
+    """The number of rows of a file to forget, and of other rows with one of the texts in a property."""
 
     rows: int
     mentions: int
@@ -58,10 +58,10 @@ class RowsFound:
 
 @dataclass(frozen=True)
 class ForgetRequest:
-    """What is to be forgotten: messages with one of the keys or ids, and with one of the topics; `broker`'s, or all.
+    """The messages to forget: those with one of the keys or ids, and with one of the topics; `broker`'s, or all.
 
-    Without keys and ids all messages of the topics are meant, without topics the keys and ids of any topic. One of the
-    first four is given.
+    Without keys and ids all messages of the topics are forgotten, without topics the keys and ids of any topic. One of
+    the first four is given.
     """
 
     topics: Sequence[str] = ()
@@ -72,13 +72,13 @@ class ForgetRequest:
 
     @property
     def kinds(self) -> str:
-        """What is given, without its values."""
+        """The names of the given options, without their values."""
         given = {"topic": self.topics, "key": self.keys, "uniq-key": self.uniq_keys, "msg-id": self.msg_ids}
         return ", ".join(name for name, values in given.items() if values)
 
     @property
     def has_ids(self) -> bool:
-        """Whether single messages are meant, by key or id."""
+        """Whether the request names single messages, by key or id."""
         return bool(self.keys or self.uniq_keys or self.msg_ids)
 
     @property
@@ -89,7 +89,7 @@ class ForgetRequest:
         return tuple(self.topics) if self.broker is None else ()
 
     def mask(self, rows: pa.RecordBatch) -> Bools:
-        """Which of the rows are to be forgotten; columns that a file lacks have no value."""
+        """Which of the rows to forget; columns that a file lacks have no value."""
         found = np.ones(rows.num_rows, np.bool_)
         if self.broker is not None:
             found &= _is_in(rows, "broker", [self.broker])
@@ -105,7 +105,7 @@ class ForgetRequest:
         return found
 
     def find(self, storage: TableStorage, name: str) -> RowsFound:
-        """Look for the rows in a data file, those that a deletion vector takes away among them.
+        """Search the rows in a data file, including rows that a deletion vector deletes.
 
         Raises
         ------
@@ -122,7 +122,7 @@ class ForgetRequest:
 
 
 def _column(rows: pa.RecordBatch, name: str, is_kind: Callable[[pa.DataType], bool]) -> pa.Array | None:
-    """The column; None if the file lacks it, or has something else by that name."""
+    """The column; None if the file lacks it, or has another kind of column by that name."""
     if name not in rows.schema.names or not is_kind(rows.schema.field(name).type):
         return None
     return rows[name]
@@ -173,21 +173,21 @@ _BOUND_LENGTH = 32
 
 @dataclass(frozen=True)
 class Traces:
-    """What is left of rows below a table.
+    """The traces of rows below a table.
 
     Attributes
     ----------
     files
-        How many data files were looked into.
+        The number of data files searched.
     rows
-        Data files with such rows, by their path relative to the table's root, each with their number; those that a
-        deletion vector takes away and those of older versions among them.
+        Data files with such rows, by their path relative to the table's root, each with their number; rows that a
+        deletion vector deletes and rows of older versions count, too.
     mentions
         Data files in which other rows have one of the texts in a property, each with their number.
     log_files
         Files of the table's log that have one of the texts.
     unreadable
-        Files that could not be looked into.
+        Files that could not be read.
     """
 
     files: int
@@ -198,28 +198,28 @@ class Traces:
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing is left, and nothing is unknown."""
+        """Whether there are no traces, and no file was unreadable."""
         return not (self.rows or self.log_files or self.unreadable)
 
 
 @dataclass
 class Forgotten:
-    """What was done.
+    """The result of a forgetting.
 
     Attributes
     ----------
     rows
-        How many rows of the present version were taken away.
+        The number of rows deleted from the present version.
     files_rewritten
-        How many of its files had such rows.
+        The number of its files that had such rows.
     files_removed, bytes_removed
-        Data files that were removed from the disk: those, those of older versions, orphans.
+        Data files removed from the disk: those, those of older versions, orphans.
     commits_removed
-        How many versions went from the log.
+        The number of versions removed from the log.
     version
-        The version that took the rows away; None if there was nothing to do.
+        The version that deleted the rows; None if there was nothing to do.
     left
-        What is left.
+        The traces that remain.
     """
 
     rows: int = 0
@@ -232,7 +232,7 @@ class Forgotten:
 
 
 def traces(storage: TableStorage, request: ForgetRequest, looked_into: dict[str, RowsFound] | None = None) -> Traces:
-    """Look for the rows in every file below a table's root; `looked_into` gets what was found in each data file.
+    """Search the rows in every file below a table's root; `looked_into` gets the result for each data file.
 
     Raises
     ------
@@ -248,9 +248,9 @@ def traces(storage: TableStorage, request: ForgetRequest, looked_into: dict[str,
                     log_files.append(name)
             elif name.endswith(".parquet"):
                 found[name] = request.find(storage, name)
-            elif name.endswith(".parquet.tmp"):  # of a writer that is at work, or died
+            elif name.endswith(".parquet.tmp"):  # of a writer that is working, or died
                 unreadable.append(name)
-        except FileNotFoundError:  # a writer that is at work removed it
+        except FileNotFoundError:  # a working writer removed it
             continue
         except (OSError, pa.ArrowException):
             unreadable.append(name)
@@ -276,7 +276,7 @@ def _has_text(storage: TableStorage, name: str, request: ForgetRequest) -> bool:
 
 
 def _pattern(text: str) -> re.Pattern[str]:
-    """How a text may stand in a log: quoted, with JSON's escapes once, or twice as in statistics, perhaps cut."""
+    """The forms of a text in a log: quoted, with JSON's escapes once, or twice as in statistics, perhaps cut."""
     cut = text[:_BOUND_LENGTH]
     spellings = {each for plain in (cut, text) for once in _escaped(plain) for each in (plain, once, *_escaped(once))}
     end = "" if len(text) > _BOUND_LENGTH else r"(?=\\*[\"'])"
@@ -298,7 +298,7 @@ def _texts_of(storage: TableStorage, name: str) -> Iterator[str]:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The commit that takes the rows away, and what goes after it.
+# The commit that deletes the rows, and the removals after it.
 
 _POLICY = "delta.checkpointPolicy"
 
@@ -315,9 +315,10 @@ class Forgetting:
         self._looked_into: dict[str, RowsFound] = {}
 
     def run(self) -> Forgotten:
-        """Take the rows away, remove what had them, and look for what is left; `forgotten_rows` tells which they were.
+        """Delete the rows, remove the files that had them, and search for traces; `forgotten_rows` records the rows.
 
-        Killed at any moment, the table has the rows or not, and all others; another call finishes.
+        After a kill at any moment, the table has either all of these rows or none, and all other rows; another call
+        finishes.
 
         Raises
         ------
@@ -347,7 +348,7 @@ class Forgetting:
         return mask
 
     def _is_unfinished(self) -> bool:
-        """Whether the log still has what is before a version that took rows away for good."""
+        """Whether the log still has commits before a version that deleted rows for good."""
         log = TableLog(self._table.storage)
         first = log.commits[0] if log.commits else 0
         entries = log_entries(self._table.storage, self._table.version, 2**31)
@@ -374,7 +375,7 @@ class Forgetting:
         return Change(added, [*removed], None, note=note, deleted=self._done.rows)
 
     def _has_rows(self, file: DataFile) -> bool:
-        """Whether a file has such rows; raises OutputError if it does and is another table's."""
+        """Whether a file has such rows; raises OutputError if it does and belongs to another table."""
         storage = self._table.storage
         if not (self._looked_into.get(file.path) or self._request.find(storage, file.path)).rows:
             return False
@@ -388,7 +389,7 @@ class Forgetting:
         return True
 
     def _before(self, snapshot: Snapshot) -> dict[str, dict[str, Any]]:
-        """What the log, which is about to go, tells of each broker; see ``log.RowsBefore``."""
+        """The facts about each broker in the log that will be removed; see ``history.RowsBefore``."""
         version, counts = snapshot.version, count_by_broker(self._table.storage, self._table.files(snapshot))
         first = next(iter(TableLog(self._table.storage).commits), version)
         return {
@@ -402,13 +403,13 @@ class Forgetting:
         }
 
     def _was_on_purpose(self, first: int, last: int, broker: str) -> bool:
-        """Whether rows of the broker were taken away, and always on purpose."""
+        """Whether rows of the broker were deleted, and always on purpose."""
         seen = list(commits(self._table.storage, first, last, transaction_id(broker), broker))
         taking = [each for each in seen if isinstance(each, TableCommit) and each.removes and not each.is_repair]
         return bool(taking) and all(each.is_wanted for each in taking)
 
     def _clean(self, first: int) -> None:
-        """Remove what is from before version `first`."""
+        """Remove everything from before version `first`."""
         checkpoint = self._table.write_checkpoint()
         hide_removed(self._table.storage, checkpoint)
         found = cleaning_before(self._table.storage, first, checkpoint, self._table.version)

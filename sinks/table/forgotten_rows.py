@@ -1,7 +1,7 @@
-"""Which rows of a table were forgotten: physical offsets by broker, and when; never what a message says.
+"""The record of rows that were forgotten: physical offsets by broker, and when; never the content of a message.
 
 Each `reput table forget` leaves a file below `_forgotten`, which readers of the table, upkeep, VACUUM and RESTORE leave
-alone. By it `reput verify` does not miss these rows, and nothing brings them back unasked.
+alone. Because of it `reput verify` does not miss these rows, and nothing brings them back unasked.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _none() -> Int64s:
 
 @dataclass(frozen=True)
 class ForgottenRows:
-    """One broker's rows that were forgotten: their physical offsets, ascending, and how many on each day (UTC)."""
+    """One broker's forgotten rows: their physical offsets, ascending, and how many on each day (UTC)."""
 
     offsets: Int64s = field(default_factory=_none)
     days: Mapping[str, int] = field(default_factory=dict)
@@ -49,11 +49,11 @@ class ForgottenRows:
         return columns.where(~np.isin(columns.physical_offset, self.offsets[low:high]))
 
     def between(self, begin: int, end: int) -> int:
-        """How many of them have offsets in `[begin, end)`."""
+        """The number of forgotten rows with offsets in `[begin, end)`."""
         return int(np.searchsorted(self.offsets, end) - np.searchsorted(self.offsets, begin))
 
     def __str__(self) -> str:
-        """How many, and when."""
+        """Their number and days, in words."""
         days = list(self.days)
         when = f"on {days[0]}" if len(days) == 1 else f"from {min(days)} to {max(days)}"
         return f"{counted(len(self.offsets), 'row was', 'rows were')} forgotten {when}"
@@ -64,7 +64,7 @@ NONE_FORGOTTEN = ForgottenRows()
 
 
 class ForgettingRecord:
-    """The file of one forgetting, while it is at work."""
+    """The file of one forgetting in progress."""
 
     def __init__(self, storage: TableStorage) -> None:
         self._storage = storage
@@ -73,13 +73,13 @@ class ForgettingRecord:
         self._name = f"{_DIRECTORY}/{self._at:%Y%m%dT%H%M%S}-{uuid.uuid4()}.json"
 
     def add(self, brokers: Iterable[str | None], offsets: Iterable[int | None]) -> None:
-        """Add rows that are to be forgotten; those without a broker or an offset are no row of any log."""
+        """Add rows to forget; rows without a broker or an offset are ignored, because they belong to no log."""
         for broker, offset in zip(brokers, offsets, strict=True):
             if broker is not None and offset is not None:
                 self._offsets.setdefault(broker, set()).add(offset)
 
     def put(self) -> None:
-        """Write it durably, before the commit that takes the rows away; raises OutputError."""
+        """Write it durably, before the commit that deletes the rows; raises OutputError."""
         if self._offsets:
             known = {broker: np.array(sorted(offsets), np.int64) for broker, offsets in self._offsets.items()}
             _put(self._storage, self._name, self._at.isoformat(), known)
@@ -103,7 +103,7 @@ def forgotten_rows(storage: TableStorage, broker: str) -> ForgottenRows:
 
 
 def no_longer_forgotten(storage: TableStorage, broker: str, begin: int, end: int) -> None:
-    """Record that the broker's rows with offsets in `[begin, end)` are there again; raises OutputError."""
+    """Record that the table has the broker's rows with offsets in `[begin, end)` again; raises OutputError."""
     for name in _names(storage):
         at, known = _read(storage, name)
         there = known.get(broker, _none())

@@ -1,7 +1,7 @@
-"""What the commits of a table did, by the JSON files of its log alone: to one broker's rows, and for people.
+"""The effects of a table's commits, by the JSON files of its log alone: on one broker's rows, and in words.
 
-By ``TableCommit`` one broker's rows are followed (``watch``), and by ``LogEntry`` people see who did what. reput's own
-commits have a note, which says more than Delta's words: which part of which broker's log, and why.
+``TableCommit`` serves to follow one broker's rows (``watch``), and ``LogEntry`` shows people who did what. reput's own
+commits have a note, which says more than Delta's terms: which part of which broker's log, and why.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from reput.sinks.table.log import REPAIR, commit_file, commit_info, read_commit
 from reput.sinks.table.storage import LOG, TableStorage
 from reput.source.printable import printable
 
-# The operations by which people change rows on purpose. Rows that anything else takes away are lost.
+# The operations by which people change rows on purpose. Rows that anything else removes are lost.
 _WANTED = frozenset({"DELETE", "UPDATE", "MERGE"})
 _CHANGES = frozenset({"UPDATE", "MERGE"})
 _DESCRIPTION_LENGTH_MAX = 200
-#: What reput's note says of a commit that brought messages.
+#: The word in reput's note for a commit that brought messages.
 DISPATCHED = "dispatched"
-#: What it says of one that took rows away for good, with the log before it.
+#: The word for a commit that deleted rows for good, with the log before it.
 FORGOTTEN = "forgotten"
-#: What it says of one that took rows away that had expired.
+#: The word for a commit that deleted expired rows.
 EXPIRED = "expired"
-# Earlier releases committed through Delta Kernel, which put its own name in front.
+# Earlier releases committed through Delta Kernel, which put its own name before this.
 _OURS = "/reput/"
 _Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True)
 class RowsTaken:
-    """How many rows were taken away, and bounds of their physical offsets, both included."""
+    """The number of rows that were deleted, and bounds of their physical offsets, both included."""
 
     least: int
     greatest: int
@@ -67,7 +67,7 @@ class TableCommit:
     is_repair
         Whether reput made rows again in it.
     expired
-        The broker's rows that reput took away in it because they had expired, and that is all it did; None otherwise.
+        The broker's expired rows that reput deleted in it, if it did nothing else; otherwise None.
     """
 
     version: int
@@ -122,7 +122,7 @@ def commits(storage: TableStorage, first: int, last: int, app_id: str, broker: s
 
 @dataclass(frozen=True)
 class LogEntry:
-    """One commit, by any writer. Its texts are others': make them printable before they are shown.
+    """One commit, by any writer. Other programs wrote its texts: make them printable before they are shown.
 
     Attributes
     ----------
@@ -131,13 +131,13 @@ class LogEntry:
     time_ms
         When it was made, in milliseconds since 1970; None if it does not say.
     operation, engine
-        What it was and what made it, in Delta's words; None if it does not say.
+        Its operation and its author, in Delta's terms; None if it does not say.
     what, broker, start, end
-        What reput says of its own commits: what was done, to which broker's `[start, end)` of the log; None for others.
+        reput's note on its own commits: what was done, to which broker's `[start, end)` of the log; None for others.
     retention
-        By which rules rows had expired that it took away; None if it did something else.
+        The rules by which the rows that it deleted had expired; None if it did something else.
     files_added, files_removed
-        How many data files it added and removed.
+        The number of data files that it added and removed.
     rows, size_bytes
         Of the added files, by the log.
     """
@@ -168,7 +168,7 @@ class LogEntry:
 
     @classmethod
     def of(cls, version: int, actions: Sequence[Action]) -> LogEntry:
-        """The entry of these actions; raises ValueError, KeyError or TypeError if one has another form than Delta's."""
+        """The entry of these actions; raises ValueError, KeyError or TypeError if one does not have Delta's form."""
         info = commit_info(actions)
         added = [action["add"] for action in actions if action.get("add")]
         note = _note(info)
@@ -191,7 +191,7 @@ class LogEntry:
 
 @dataclass(frozen=True)
 class RowsBefore:
-    """What a broker's part of a table was before version `version`, when the log before that was removed.
+    """A broker's part of a table just before version `version`, when the log before that was removed.
 
     Attributes
     ----------
@@ -200,7 +200,7 @@ class RowsBefore:
     end
         The version of its last transaction; None without any.
     on_purpose
-        Whether rows had been taken away before, and always by people on purpose.
+        Whether rows had been deleted before, and always by people on purpose.
     """
 
     version: int
@@ -210,7 +210,7 @@ class RowsBefore:
 
 
 def rows_before(storage: TableStorage, missing: int, last: int, broker: str) -> RowsBefore | None:
-    """What ``reput table forget`` noted when it removed the log, with version `missing`; None if it did not.
+    """The note of ``reput table forget`` from when it removed the log, with version `missing`; None if it did not.
 
     `last` is the table's version.
     """
@@ -243,7 +243,7 @@ def log_entries(storage: TableStorage, last: int, limit: int) -> Iterator[LogEnt
 
 
 def _note(info: dict[str, Any]) -> dict[str, Any]:
-    """What reput's commit says of itself; nothing for another writer's."""
+    """The note in a commit of reput; empty for another writer's."""
     if _OURS not in str(info.get("engineInfo")):
         return {}
     with suppress(ValueError, TypeError):

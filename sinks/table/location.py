@@ -1,4 +1,4 @@
-"""Where a table is: a directory on a local disk, or a prefix of an S3 bucket."""
+"""The place of a table: a directory on a local disk, or a prefix of an S3 bucket."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def parse_location(text: str) -> TableLocation:
     """
     if not is_s3(text):
         return Path(text)
-    if "@" in text:  # what stands before it may be a secret, which no message shows
+    if "@" in text:  # the text before it may be a secret, which no message shows
         raise OptionError(
             "a table on S3 has no credentials in its name",
             advice="leave them to AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or to ~/.aws/credentials",
@@ -70,30 +70,30 @@ def parse_location(text: str) -> TableLocation:
 
 
 def beside(table: TableLocation, ending: str) -> TableLocation:
-    """The location with `ending` behind its name."""
+    """The location with `ending` appended to its name."""
     if isinstance(table, S3Location):
         return S3Location(table.bucket, table.key + ending)
     return table.with_name(table.name + ending)
 
 
 def table_away(path: TableLocation) -> OutputAwayError:
-    """The error where a table was, and is no more."""
+    """The error for a table that existed before and is gone."""
     cause = f"{path}: there is not a Delta table any more: its directory or its _delta_log is gone"
     return OutputAwayError(cause, advice="put it back, or start again", file=path)
 
 
 def quarantine_table_path(table: TableLocation) -> TableLocation:
-    """The path of the quarantine's table: that of the message table `table` with ``-quarantine`` behind it."""
+    """The path of the quarantine's table: that of the message table `table` plus ``-quarantine``."""
     return beside(table, "-quarantine")
 
 
 def consumption_table_path(table: TableLocation) -> TableLocation:
-    """The path of the ledger: that of the message table `table` with ``-consumption`` behind it."""
+    """The path of the ledger: that of the message table `table` plus ``-consumption``."""
     return beside(table, "-consumption")
 
 
 def logged_name(table: TableLocation, logged: str) -> str:
-    """The name in ``TableStorage`` of a data file that a table's log names: by a URL-encoded name, or by a URI.
+    """The name in ``TableStorage`` of a data file that a table's log names by a URL-encoded name or a URI.
 
     It is the path below the table's root, or the whole location of a file elsewhere.
     """

@@ -1,12 +1,12 @@
 """The log of a Delta table: its commits and checkpoints, and the version of the table that they make.
 
-A commit is one JSON file of actions (`read_commit`). A checkpoint repeats what commits say, and `_last_checkpoint` says
-which is the newest. The newest checkpoint and the commits after it tell all of a version: protocol, metadata,
-transactions, data files. That is a ``Snapshot``; what a commit adds is taken in without reading the rest again. Every
-action stays as it was written, because a file that is removed must be named with all that its log says of it: its
-deletion vector, its row ids. deltalake gives neither, and only writes checkpoints (`write_checkpoint`).
+A commit is one JSON file of actions (`read_commit`). A checkpoint repeats the actions of commits, and
+`_last_checkpoint` names the newest. The newest checkpoint and the commits after it hold all of a version: protocol,
+metadata, transactions, data files. That is a ``Snapshot``; it takes in new commits without reading the rest again.
+Every action stays as it was written, because the action that removes a file must repeat all that the log has about it:
+its deletion vector, its row ids. deltalake gives neither, and only writes checkpoints (`write_checkpoint`).
 
-Where a file of the log cannot be read, `log_damage` says which one and what to do: if all commits are there, a damaged
+If a file of the log cannot be read, `log_damage` says which one and what to do: if all commits exist, a damaged
 checkpoint is set aside, and another is written.
 """
 
@@ -56,12 +56,12 @@ def checkpoint_file(version: int) -> str:
 
 
 def read_commit(storage: TableStorage, version: int) -> list[Action]:
-    """The actions of a commit, at least one; raises OSError, or ValueError that says what of the file is damaged."""
+    """The actions of a commit, at least one; raises OSError, or a ValueError that names the damage of the file."""
     return parse_commit(storage.read(commit_file(version)))
 
 
 def parse_commit(content: bytes) -> list[Action]:
-    """The actions in the content of a commit's file; raises what `read_commit` raises."""
+    """The actions in the content of a commit's file; raises the errors of `read_commit`."""
     actions: list[Action] = []
     for number, line in enumerate(content.split(b"\n"), 1):
         try:
@@ -86,7 +86,7 @@ def commit_digest(storage: TableStorage, version: int) -> str | None:
 
 
 def commit_info(actions: Sequence[Action]) -> dict[str, Any]:
-    """What a commit says of itself; nothing if it does not."""
+    """The ``commitInfo`` of a commit; empty if it has none."""
     found: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
     return found
 
@@ -113,14 +113,14 @@ def version_with_columns(storage: TableStorage, last: int, columns: Mapping[str,
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What of a table's log cannot be read, and what can be done about it; looked for once something else has failed.
+# Files of a table's log that cannot be read, and what to do; searched only after something else has failed.
 
 _COMMIT_NAME = re.compile(r"(\d{20})\.json")
 _CHECKPOINT_NAME = re.compile(
     r"(?P<version>\d{20})\.checkpoint\."
     r"(?:(?P<part>\d{10})\.(?P<parts>\d{10})\.parquet|[0-9a-f-]{36}\.(?:parquet|json)|parquet)"
 )
-# Delta takes files of other names for none of its own.
+# Delta ignores files with such names.
 _ASIDE = "_damaged-"
 _ELSE = "or make the table again at another path with 'reput rebuild --table'"
 
@@ -132,13 +132,13 @@ class LogDamage:
     Attributes
     ----------
     name
-        Its name as ``TableStorage`` has it.
+        Its name as in ``TableStorage``.
     found
-        What was found.
+        The damage, in words.
     advice
         What to do.
     to_set_aside
-        The files without which the log can be read; none if commits are missing.
+        The files without which the log can be read; empty if commits are missing.
     """
 
     name: str
@@ -147,12 +147,12 @@ class LogDamage:
     to_set_aside: tuple[str, ...] = ()
 
     def error(self, storage: TableStorage) -> OutputError:
-        """It as an error."""
+        """The damage as an error."""
         path = storage.location / self.name
         return OutputError(f"{path}: {self.found}", advice=self.advice, file=path)
 
     def repair(self, storage: TableStorage) -> None:
-        """Give the damaged files names that no reader of the table looks at; raises OSError or OutputError."""
+        """Give the damaged files names that readers of the table ignore; raises OSError or OutputError."""
         for name in self.to_set_aside:
             storage.put(f"{LOG}/{_ASIDE}{name.rpartition('/')[2]}", storage.read(name), durable=True)
             storage.remove([name], durable=True)
@@ -207,7 +207,7 @@ def _problem_of_checkpoint(storage: TableStorage, name: str) -> str | None:
 
 
 def _damaged_commit(storage: TableStorage, commits: list[int], base: int) -> LogDamage | None:
-    """The first commit behind version `base` that is missing or is not whole."""
+    """The first commit after version `base` that is missing or incomplete."""
     later = [version for version in commits if version > base]
     if not later:
         return None
@@ -230,14 +230,14 @@ def _damaged_commit(storage: TableStorage, commits: list[int], base: int) -> Log
 
 _SIDECARS = f"{LOG}/_sidecars"
 _HEADER = ("protocol", "metaData", "txn", "domainMetadata", "sidecar")
-# What a file's action has beside values that readers of checkpoints made of its statistics.
+# The fields of a file's action, without values that writers of checkpoints derived from its statistics.
 _ADD = (
     *("path", "partitionValues", "size", "modificationTime", "dataChange", "stats", "tags", "deletionVector"),
     *("baseRowId", "defaultRowCommitVersion", "clusteringProvider"),
 )
 
 
-#: What reading a log that is not whole raises.
+#: The errors of reading a log that is not complete.
 UNREADABLE = (OSError, ValueError, LookupError, TypeError, pa.ArrowException)
 
 
@@ -272,10 +272,10 @@ class Snapshot:
     transactions: Mapping[str, int]
     domains: Mapping[str, str]
     time_ms: int | None
-    # The files of the checkpoint that it began with, and what later commits did: None for a file that was removed.
+    # The files of the checkpoint that it began with, and the effects of later commits: None for a removed file.
     _checkpoint: tuple[str, ...] = ()
     _since: Mapping[tuple[str, object], DataFile | None] = field(default_factory=dict)
-    # The files that each file of the checkpoint names, once they were asked for.
+    # The files that each file of the checkpoint names, once they have been read.
     _known: dict[str, list[DataFile]] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
@@ -309,7 +309,7 @@ class Snapshot:
         return snapshot
 
     def latest(self) -> Snapshot:
-        """It with the commits made since; raises what `load` raises."""
+        """The snapshot with the commits made since; raises the errors of `load`."""
         found = self
         while self.storage.status(commit_file(found.version + 1)) is not None:
             found = found.after(found.version + 1, read_commit(self.storage, found.version + 1))
@@ -320,7 +320,7 @@ class Snapshot:
         return self.after_all(version, [actions])
 
     def after_all(self, version: int, commits: Iterable[Sequence[Action]]) -> Snapshot:
-        """A later version, the last of those that `commits` made, one behind the other."""
+        """A later version, the last of those that `commits` made, one after the other."""
         protocol, metadata, time_ms, since = self.protocol, self.metadata, self.time_ms, dict(self._since)
         transactions, domains = dict(self.transactions), dict(self.domains)
         for actions in commits:
@@ -353,13 +353,13 @@ class Snapshot:
     @property
     def schema(self) -> StructType:
         """The table's columns."""
-        from pyspark.sql.types import StructType  # noqa: PLC0415  who only reads rows does without Spark's modules
+        from pyspark.sql.types import StructType  # noqa: PLC0415  reading rows needs no module of Spark
 
         return StructType.fromJson(json.loads(self.metadata["schemaString"]))
 
     @property
     def columns(self) -> list[dict[str, Any]]:
-        """The table's columns as the log has them: ``name``, ``type``, and ``comment`` in ``metadata``."""
+        """The table's columns in the form of the log: ``name``, ``type``, and ``comment`` in ``metadata``."""
         fields: list[dict[str, Any]] = json.loads(self.metadata["schemaString"])["fields"]
         return fields
 
@@ -380,12 +380,12 @@ class Snapshot:
 
     @property
     def features(self) -> frozenset[str]:
-        """The features that a writer must know."""
+        """The features that a writer must support."""
         return frozenset(self.protocol.get("writerFeatures") or ())
 
     @property
     def has_times(self) -> bool:
-        """Whether each commit must have a time after that of the one before."""
+        """Whether each commit must have a time after that of the previous one."""
         return "inCommitTimestamp" in self.features and self.properties.get("delta.enableInCommitTimestamps") == "true"
 
     def files(self) -> Iterator[DataFile]:
@@ -408,16 +408,17 @@ class Snapshot:
         yield from (file for file in self._since.values() if file is not None)
 
     def files_of(self, broker: str) -> list[DataFile]:
-        """The files that may have rows of the broker, by their paths; raises what `files` raises."""
+        """The files that may have rows of the broker, by path; raises the errors of `files`."""
         return sorted((file for file in self.files() if file.bounds.may_hold(broker)), key=lambda file: file.path)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# A version that is only read, without Spark: the newest, one by its number, or that of a time.
+# A version that is only read, without Spark: the newest, one by its number, or the one of a time.
 
-# What changes nothing for readers of files, or is heeded here; whether columns are mapped is asked by itself.
+# Features that change nothing for readers of files, or that this module respects; mapped columns are checked
+# separately.
 _READ_FEATURES = frozenset({"deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "columnMapping"})
-# Features that concern tables alone whose schema has this text. They stay in the protocol when the column has gone.
+# Features that only concern tables whose schema has this text. They stay in the protocol after the column has gone.
 _BY_SCHEMA = {"variant": '"variant"', "typeWidening": '"delta.typeChanges"'}
 _READER_MAX = 3
 
@@ -449,7 +450,7 @@ def read_snapshot(root: TableLocation, at: int | datetime | None = None) -> Snap
 
 
 def _with_files(storage: TableStorage, at: int | None = None) -> Snapshot:
-    """A version and its files, which are there however its log is cut later; raises what ``Snapshot.load`` raises."""
+    """A version with its files, which stay known if its log is cut later; raises the errors of ``Snapshot.load``."""
     for attempt in range(2):
         snapshot = Snapshot.load(storage, at)
         try:
@@ -463,7 +464,7 @@ def _with_files(storage: TableStorage, at: int | None = None) -> Snapshot:
 
 
 def _version_at(newest: Snapshot, at: datetime) -> int:
-    """The last version that was made at the time `at` or earlier, by the times that the commits themselves have."""
+    """The last version that was made at or before the time `at`, by the times in the commits themselves."""
     root, at_ms, first, begun = newest.storage.location, milliseconds_of(at), newest.version, ""
     for version in range(newest.version, -1, -1):
         try:
@@ -482,7 +483,7 @@ def _version_at(newest: Snapshot, at: datetime) -> int:
 
 
 def check_readable(snapshot: Snapshot) -> None:
-    """Raise OutputError for a table whose files are not its rows: one that only Spark reads."""
+    """Raise OutputError for a table whose files are not simply its rows: one that only Spark can read."""
     root, schema = snapshot.storage.location, str(snapshot.metadata["schemaString"])
     found = frozenset(snapshot.protocol.get("readerFeatures") or ()) - _READ_FEATURES
     foreign = sorted(
@@ -503,7 +504,7 @@ def check_readable(snapshot: Snapshot) -> None:
 
 @contextmanager
 def log_errors(path: TableLocation, *further: type[Exception]) -> Iterator[None]:
-    """Raise what reading a table's log or files raises, and `further`, as OutputError; `path` is the table's root."""
+    """Raise errors of reading a table's log or files, and `further`, as OutputError; `path` is the table's root."""
     try:
         yield
     except (*UNREADABLE, *further) as error:
@@ -512,7 +513,7 @@ def log_errors(path: TableLocation, *further: type[Exception]) -> Iterator[None]
         raise OutputError(f"{path}: the table cannot be read: {said}", file=path) from error
 
 
-# What deltalake takes for a character of a URL, also in a local path; no other percent sign is in its way.
+# deltalake decodes these as characters of a URL, even in a local path; it accepts other percent signs.
 _ESCAPED = re.compile("%[0-9A-Fa-f]{2}")
 
 
@@ -541,7 +542,7 @@ def write_checkpoint(root: TableLocation, *, removes_expired: bool = False) -> i
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What commits and checkpoints have in them.
+# The content of commits and checkpoints.
 
 
 def _read_commits(storage: TableStorage, versions: Iterable[int]) -> Iterable[list[Action]]:
@@ -557,7 +558,7 @@ def _time_of(actions: Iterable[Action]) -> int | None:
 
 
 def _told_checkpoint(storage: TableStorage) -> int:
-    """The version of the newest checkpoint by the log's hint; -1 for one that is not JSON, which readers ignore."""
+    """The version of the newest checkpoint by the log's hint; -1 for a hint that is not JSON, which readers ignore."""
     with suppress(ValueError, LookupError, TypeError):
         return int(json.loads(storage.read(HINT))["version"])
     return -1
@@ -600,7 +601,7 @@ def _header(storage: TableStorage, names: Sequence[str]) -> Iterator[Action]:
 
 
 def _adds(storage: TableStorage, name: str) -> Iterator[Action]:
-    """What a checkpoint's file says of data files."""
+    """The ``add`` actions in a checkpoint's file."""
     if name.endswith(".json"):
         yield from (each["add"] for each in parse_commit(storage.read(name)) if each.get("add") is not None)
         return
@@ -615,7 +616,7 @@ def _adds(storage: TableStorage, name: str) -> Iterator[Action]:
 
 
 def _values(column: pa.ChunkedArray) -> Iterator[Any]:
-    """The structs that are not null, as JSON has them."""
+    """The structs that are not null, in JSON's form."""
     kept = column.drop_null().combine_chunks()
     names = [kept.type.field(number).name for number in range(kept.type.num_fields)]
     lists = [

@@ -1,7 +1,7 @@
 """Rows of a message table by key, id or queue offset, without Spark and Java.
 
-The table's log names the files and the bounds of some of their columns. Of the files that these leave, key filters
-leave those that have the key, and few others. Only these are opened, and of these only row groups whose bounds fit.
+The table's log names the files and the bounds of some of their columns. Key filters reduce the remaining files to those
+that have the key, and a few others. Only these are opened, and only row groups with fitting bounds are read.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Row = dict[str, Any]
 _MICROSECOND = timedelta(microseconds=1)
 # Maxima of times are rounded down to milliseconds in the table's log.
 _ROUNDED_US = 1000
-# What a search relies on; a table of reput has these.
+# The columns that a search needs; a table of reput has these.
 _COLUMNS = frozenset(
     {"broker", "topic", "queue_id", "queue_offset", "physical_offset", "store_time", "keys", "uniq_key"}
 )
@@ -43,7 +43,7 @@ _COLUMNS = frozenset(
 
 @dataclass(frozen=True)
 class Within:
-    """Where messages are looked for: of a topic, of a broker, stored from `begin` to `end`; None is without bound."""
+    """The limits of a search: of a topic, of a broker, stored from `begin` to `end`; None means no limit."""
 
     topic: str | None = None
     broker: str | None = None
@@ -53,7 +53,7 @@ class Within:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What rows must have.
+    """The conditions on rows.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class Wanted:
     least, greatest
         Bounds by column, both included; a row without a value is outside.
     key
-        What the column `keys` must have among its elements; None for anything.
+        The wanted element of the column `keys`; None for any.
     """
 
     equal: Mapping[str, Any] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class Wanted:
     key: str | None = None
 
     def may_be_between(self, bounds: Callable[[str], tuple[Any, Any]]) -> bool:
-        """Whether a row may be among rows of which `bounds` tells the minimum and maximum of a column, or None."""
+        """Whether a row may be among rows whose minimum and maximum of a column, or None, `bounds` returns."""
         return (
             all(_is_between(bounds(name), value, value) for name, value in self.equal.items())
             and all(_is_between(bounds(name), value, None) for name, value in self.least.items())
@@ -103,7 +103,7 @@ def _is_between(bounds: tuple[Any, Any], least: Any, greatest: Any) -> bool:
 
 
 def _true_rows(values: pa.Array | pa.ChunkedArray) -> Int64s:
-    """The numbers of the rows that are true; those that are null are not."""
+    """The numbers of the rows that are true; null counts as false."""
     return np.from_dlpack(pc.indices_nonzero(values)).astype(np.int64)
 
 
@@ -139,13 +139,13 @@ class _Order:
         return [self.column, "physical_offset"]
 
     def rank(self, value: int | None) -> float:
-        """A number by which rows with this value of the column are sorted; those without a value come last."""
+        """A number to sort rows with this value of the column; those without a value come last."""
         if value is None:
             return math.inf
         return -value if self.descending else value
 
     def first(self, rows: pa.Table, numbers: Int64s, most: int) -> Int64s:
-        """Those of `numbers`, rows' numbers, that come first; `most` of them, ascending."""
+        """The first `most` of `numbers`, which are rows' numbers, ascending."""
         if len(numbers) <= most:
             return numbers
         some = rows.select(self.columns).take(pa.array(numbers))
@@ -160,7 +160,7 @@ _NEWEST_FIRST, _BY_QUEUE_OFFSET = _Order("store_time", descending=True), _Order(
 
 @dataclass
 class TableAnswer:
-    """Rows that were found, and how: of `files` of the table, `opened` were opened, `unfiltered` have no key filter."""
+    """The rows found, and how: of `files` of the table, `opened` were opened, `unfiltered` have no key filter."""
 
     rows: list[Row]
     files: int
@@ -169,10 +169,10 @@ class TableAnswer:
 
 
 class TableLookup:
-    """Look-ups in the version that the table has when this is made.
+    """Lookups in the version that the table has when this is made.
 
-    Times are milliseconds since 1970, both ends included; None is without bound. Rows come with Python's values:
-    times as ``datetime`` in UTC, `properties` as a dict.
+    Times are milliseconds since 1970, both ends included; None means no limit. Rows have Python's values: times as
+    ``datetime`` in UTC, `properties` as a dict.
 
     Raises
     ------
@@ -181,7 +181,7 @@ class TableLookup:
     """
 
     def __init__(self, root: TableLocation, *, with_body: bool = False) -> None:
-        """`with_body` has rows come with their bodies, if the table has them."""
+        """With `with_body`, rows come with their bodies, if the table has them."""
         snapshot = read_snapshot(root)
         self._storage = snapshot.storage
         self._columns = [name for name in snapshot.column_names if with_body or name not in BODY_SCHEMA.names]
@@ -205,7 +205,7 @@ class TableLookup:
         return self._search(_wanted(within, uniq_key=key), _NEWEST_FIRST, max_num, key)
 
     def by_msg_id(self, text: str, *, broker: str | None = None) -> TableAnswer:
-        """The message with an offset message id, of each broker whose log has it; raises OptionError for no id."""
+        """The message with an offset message id, of each broker whose log has it; raises OptionError for a bad id."""
         wanted = MessageId.parse(text)
         equal = _wanted(Within(broker=broker), physical_offset=wanted.offset, msg_id=str(wanted))
         return self._search(equal, _NEWEST_FIRST, sys.maxsize)
@@ -213,7 +213,7 @@ class TableLookup:
     def by_queue_offset(
         self, topic: str, queue_id: int, queue_offset: int, count: int, *, broker: str | None = None
     ) -> TableAnswer:
-        """The first `count` messages of a queue from `queue_offset` on, in the queue's order."""
+        """The first `count` messages of a queue from `queue_offset`, in the queue's order."""
         wanted = _wanted(Within(topic, broker), queue_id=queue_id)
         return self._search(replace(wanted, least={"queue_offset": queue_offset}), _BY_QUEUE_OFFSET, count)
 
@@ -225,7 +225,7 @@ class TableLookup:
         return self._search(wanted, _BY_QUEUE_OFFSET, count)
 
     def _search(self, wanted: Wanted, order: _Order, max_num: int, key: str | None = None) -> TableAnswer:
-        """The first `max_num` rows in the order; `key` is what key filters are asked for."""
+        """The first `max_num` rows in the order; key filters are searched for `key`."""
         answer = TableAnswer([], len(self._files))
 
         def rank(row: Row) -> tuple[float, int]:
@@ -260,7 +260,7 @@ class TableLookup:
         )
 
     def _first_rank(self, file: DataFile, order: _Order) -> float:
-        """No row of the file comes before this in the order."""
+        """A rank that no row of the file precedes in the order."""
         bound = self._bounds(file, order.column)[order.descending]
         return -math.inf if bound is None else order.rank(bound) - _ROUNDED_US
 
@@ -298,11 +298,11 @@ def _rows_of(
 ) -> Iterator[Row]:
     """The file's first rows that fit, `most` of them, with those columns of `names` that the file has.
 
-    `gone` are the numbers of rows that were deleted.
+    `gone` are the numbers of deleted rows.
     """
     columns = list(dict.fromkeys([*wanted.columns, *order.columns]))
     if not set(columns) <= set(parquet.schema_arrow.names):
-        return  # the columns were added to the table later: all null
+        return  # the columns were added to the table later, so they are all null
     here_names = [name for name in names if name in parquet.schema_arrow.names]
     groups = list(_groups(parquet.metadata, wanted))
     found_groups = parquet.read_row_groups([number for number, _ in groups], columns=columns)
@@ -349,11 +349,11 @@ def _pythonic(rows: pa.Table) -> Iterator[Row]:
 
 
 def as_python(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """The column's values as Python has them: times in UTC, maps as dicts; raises OverflowError for a year too far."""
+    """The column's values in Python's types: times in UTC, maps as dicts; raises OverflowError for a year too far."""
     if pa.types.is_timestamp(column.type):
         numbers = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).to_pylist()
         return [None if number is None else EPOCH + number * _MICROSECOND for number in numbers]
-    if pa.types.is_map(column.type):  # of a key that is there twice the last value counts
+    if pa.types.is_map(column.type):  # the last value of a repeated key counts
         return [None if pairs is None else dict(pairs) for pairs in column.to_pylist()]
     found: list[Any] = column.to_pylist(maps_as_pydicts="lossy")
     return found

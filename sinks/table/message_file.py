@@ -1,4 +1,4 @@
-"""One Parquet file of the message table: as a task writes it from the log, and without rows that are taken from it."""
+"""One Parquet file of the message table: written by a task from the log, and rewritten without some of its rows."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ from reput.source.rows.message_rows import ENCODED_SCHEMA, MessageRows
 from reput.source.rows.message_schema import MESSAGE_SCHEMA
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The bodies of messages as two columns of the table, for those who ask for them: as text, or as bytes.
+# The bodies of messages as two optional columns of the table: as text, or as bytes.
 
-# What a row takes in memory beside its body.
+# The memory of a row beside its body.
 _ROW_BYTES = 64
 
 
 class BodyColumns:
     """The bodies of records, decompressed, until they are cleared; null for those of more than `bytes_max` bytes.
 
-    A body that cannot be decompressed is null, too. A body of UTF-8 is in `body`, any other in `body_bytes`.
+    A body that cannot be decompressed is also null. A body of UTF-8 is in `body`, any other in `body_bytes`.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -53,9 +53,9 @@ class BodyColumns:
         self.size_bytes = 0
 
     def add(self, columns: RecordColumns, room: int) -> int:
-        """Add the bodies of the first records, until they take `room` bytes; returns how many, at least one of any.
+        """Add the bodies of the first records, until they take `room` bytes; return how many, at least one of any.
 
-        At most one body more than fits is decompressed: small bodies may hold much.
+        At most one body too many is decompressed: small bodies may hold much.
         """
         until = self.size_bytes + room
         data, spans = columns.data.data, columns.parts[:, [rk.BODY, rk.BODY_SIZE]].tolist()
@@ -97,7 +97,7 @@ class BodyColumns:
 
 
 # The table's columns: the broker's name, then those of a message. All are nullable in Delta: a constraint on a column
-# would cost every writer a check for each row.
+# would cost every writer a check per row.
 TABLE_SCHEMA = pa.schema(
     [pa.field(field.name, field.type) for field in [pa.field("broker", pa.string()), *MESSAGE_SCHEMA]]
 )
@@ -111,7 +111,7 @@ def table_schema(*, include_body: bool) -> pa.Schema:
 # Delta keeps minima and maxima only of these columns: statistics on all columns cost more than the data.
 STATISTICS_COLUMNS = ("broker", "topic", "queue_id", "queue_offset", "physical_offset", "store_time")
 
-# The same columns as they are written: dictionaries go into the file as they are.
+# The types in which the columns are written: dictionaries go into the file unchanged.
 _FILE_SCHEMA = pa.schema(
     [pa.field(field.name, field.type) for field in [ENCODED_SCHEMA.field("topic").with_name("broker"), *ENCODED_SCHEMA]]
 )
@@ -121,21 +121,21 @@ TEXT_COLUMNS = [field.name for field in _FILE_SCHEMA if field.type == _TEXT]
 #: Numbers that repeat, and those that differ little from row to row.
 DICTIONARY_NUMBERS = ("tags_code",)
 DELTA_COLUMNS = ("queue_id", "queue_offset", "physical_offset", "msg_size", "body_size")
-# Ids and keys count up: each begins as that of the row before does.
+# Ids and keys count up: each begins like the one of the previous row.
 PREFIX_COLUMNS = ("msg_id", "uniq_key", "first_key", "keys.list.element")
 # Each column takes a pass over the window's records, which stay in the processor's second cache.
 WINDOW_BYTES = 1024 * 1024
 _ROWS_A_GROUP = 128 * 1024
 # Arrow counts the bytes of a group's texts in 32 bits.
 _TEXT_A_GROUP = 64 * 1024 * 1024
-# Rows whose file is finished: the next file of this process reuses their memory, which has a row group's size by then.
-# Growing to that size, with each page cleared by the system, took a twentieth of the time.
+# Rows whose file is finished: the next file of this process reuses their memory, which has the size of a row group by
+# then. Growing to that size, with each page cleared by the system, took a twentieth of the time.
 _spare_rows: list[MessageRows] = []
 
 TABLE_FILE_SCHEMA = pa.schema(
     [
         *RESULT_FIELDS,
-        # The file below the table's root; null when the range has no message.
+        # The file below the table's root; null if the range has no message.
         pa.field("path", pa.string()),
         pa.field("size_bytes", pa.int64()),
         pa.field("modification_time_ms", pa.int64()),
@@ -143,7 +143,7 @@ TABLE_FILE_SCHEMA = pa.schema(
     ]
 )
 
-#: Those of its columns that a ``DataFile`` has.
+#: The columns of it that a ``DataFile`` has.
 FILE_COLUMNS = TABLE_FILE_SCHEMA.names[len(RESULT_FIELDS) :]
 
 
@@ -175,7 +175,7 @@ class TableFileWriter:
     forgotten: ForgottenRows = NONE_FORGOTTEN
 
     def write(self, span: OffsetRange, *, passes_over: bool = True) -> pa.RecordBatch:
-        """Write the messages of a range as one file; returns one row of `TABLE_FILE_SCHEMA`.
+        """Write the messages of a range as one file; return one row of `TABLE_FILE_SCHEMA`.
 
         `passes_over` as in ``read_windows``; memory as in `RangeFile`.
         """
@@ -190,8 +190,8 @@ class RangeFile:
     """The file of a range while it is written, with the records from `start` on, which the table does not have yet.
 
     Memory: a row group of at most `_ROWS_A_GROUP` rows and `_TEXT_A_GROUP` of texts, each plus one window's, where a
-    row with few properties takes about 350 bytes; and the file, which is compressed. Bodies count as texts; of them
-    a group has one more than fits at most.
+    row with few properties takes about 350 bytes; and the file, which is compressed. Bodies count as texts; a group has
+    at most one body too many.
     """
 
     def __init__(self, writer: TableFileWriter, span: OffsetRange) -> None:
@@ -214,7 +214,7 @@ class RangeFile:
         )
 
     def passing(self, windows: Iterable[Window]) -> Iterator[Window]:
-        """The windows as they are; the records of each are added before it is passed on."""
+        """The unchanged windows; the records of each are added before it is passed on."""
         for window in windows:
             if len(window.columns):
                 self._add(self._forgotten.left_of(window.columns))
@@ -249,7 +249,7 @@ class RangeFile:
             self._bodies.clear()
 
     def finish(self) -> dict[str, Any]:
-        """Write what was added, durable once committed; returns a row of `TABLE_FILE_SCHEMA`, path None if empty."""
+        """Write the added records, durable once committed; return a row of `TABLE_FILE_SCHEMA`, path None if empty."""
         self._write_group()
         data = self._file.finish()
         _spare_rows.append(self._rows)
@@ -259,7 +259,7 @@ class RangeFile:
         row["last_record"] = self._last_record
         if not self._statistics.rows:
             return row
-        # A name is never used again: other brokers share the table, and a committed file stays for ever.
+        # No name is used twice: other brokers share the table, and a committed file stays for ever.
         name = f"part-{file_name(self.start)}-{file_name(self._span.end)}-{uuid.uuid4()}.zstd.parquet"
         file = DataFile.put(self._table, name, data, self._statistics.to_json())
         return row | {name: getattr(file, name) for name in FILE_COLUMNS}
@@ -268,14 +268,14 @@ class RangeFile:
 def _take_rows() -> MessageRows:
     try:
         return _spare_rows.pop()
-    except IndexError:  # not looked at before `pop`: other threads take from it, too
+    except IndexError:  # not checked before `pop`: other threads also take from the list
         return MessageRows()
 
 
 def columns_with_bounds(schema: pa.Schema) -> list[str]:
     """The columns that have statistics in each row group.
 
-    No reader skips a row group because of elements of its lists and maps, or of bodies.
+    Readers skip no row group because of elements of lists and maps, or of bodies.
     """
     return [
         field.name for field in schema if not pa.types.is_nested(field.type) and field.name not in BODY_SCHEMA.names
@@ -283,40 +283,40 @@ def columns_with_bounds(schema: pa.Schema) -> list[str]:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Rows that are taken from a table's files: each file that has such rows is replaced by one with its other rows.
+# Rows that are removed from a table's files: each file that has such rows is replaced by one with its other rows.
 #
-# Rows go that have expired (``upkeep``), are forgotten (``forget``), or are made again by the log (``replace``). Files
-# that hold only such rows are just removed.
+# Rows are removed if they have expired (``upkeep``), are forgotten (``forget``), or are made again from the log
+# (``replace``). Files with only such rows are just removed.
 
 
 @dataclass(frozen=True)
 class Rest:
-    """How many rows were taken from a file, and the new file with those that stay, None without any."""
+    """The number of rows removed from a file, and the new file with the others, None without any."""
 
     taken: int
     file: DataFile | None
 
 
 class _NothingToKeepError(Exception):
-    """A new file is not wanted: no row was taken, or none stays."""
+    """No new file is needed: no row is removed, or none stays."""
 
 
 class RestOfFiles:
-    """Writes the rows that stay of data files from which others are taken; nothing of the table's log is changed.
+    """Writes the rows that stay of data files from which others are removed; the table's log is not changed.
 
-    Columns that others added stay, and rows that a deletion vector takes away are not written.
+    Columns that others added stay, and rows that a deletion vector deletes are not written.
     """
 
     def __init__(self, taken: Callable[[pa.RecordBatch], Bools]) -> None:
-        """`taken` says which of some rows are taken."""
+        """`taken` returns which of some rows are removed."""
         self._taken = taken
-        # A rest that was written is still good when another writer was first and the commit is made again.
+        # A written rest is still good if another writer was first and the commit is made again.
         self._known: dict[tuple[str, object], Rest] = {}
 
     def of_all(
         self, snapshot: Snapshot, files: Iterable[DataFile], *, always: bool = False
     ) -> tuple[dict[DataFile, int], list[DataFile]]:
-        """Those of a version's files that have rows to take, with how many, and their rests; the rest as in `of`."""
+        """A version's files that have rows to remove, with their numbers, and the rests of these files; see `of`."""
         removed, added = dict[DataFile, int](), list[DataFile]()
         for file in files:
             rest = self.of(snapshot, file, always=always)
@@ -326,7 +326,7 @@ class RestOfFiles:
         return removed, added
 
     def of(self, snapshot: Snapshot, file: DataFile, *, always: bool = False) -> Rest:
-        """The rest of a file of a version; it is written if rows are taken, or `always`.
+        """The rest of a file of a version; it is written if rows are removed, or `always`.
 
         Raises
         ------
@@ -341,7 +341,7 @@ class RestOfFiles:
         return self._known[file.key]
 
     def write(self, snapshot: Snapshot, source: str, live: Int64s | None, *, always: bool = False) -> Rest:
-        """The rest of the file `source`, of which only the rows with the numbers `live` there are, or all; see `of`."""
+        """The rest of the file `source`, considering only the rows with the numbers `live`, or all; see `of`."""
         name = f"part-rest-{uuid.uuid4()}.zstd.parquet"
         root, statistics, taken = snapshot.storage.location, FileStatistics(STATISTICS_COLUMNS), 0
         writer: pq.ParquetWriter | None = None
@@ -363,7 +363,7 @@ class RestOfFiles:
         return Rest(taken, None)
 
     def _batches(self, snapshot: Snapshot, name: str, live: Int64s | None) -> Iterator[tuple[pa.RecordBatch, Bools]]:
-        """The live rows of a file in batches, and which of them are taken."""
+        """The live rows of a file in batches, and which of them are removed."""
         times = [column["name"] for column in snapshot.columns if column["type"] == "timestamp"]
         for batch in rows_at(snapshot.storage, name, live):
             rows = _with_utc(batch, times)

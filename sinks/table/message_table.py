@@ -2,7 +2,7 @@
 
 Tasks write its files (``message_file``), and the driver commits them. The transaction's version is the end offset in
 the log, so a replayed batch, a lost checkpoint or other batch boundaries can neither lose nor double a row. Whenever
-another writer has committed, ``watch`` checks that the committed rows are still there.
+another writer has committed, ``watch`` checks that the table still has the committed rows.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ from reput.source.rows.message_schema import LATER_NAMES
 _COMMENT = "Metadata of the messages in RocketMQ's commitlogs, a row each, kept by reput"
 _PROPERTIES = {
     "delta.dataSkippingStatsColumns": ",".join(STATISTICS_COLUMNS),
-    # With a commit every ten seconds, fewer checkpoints than by default: each is a whole copy of the file list.
+    # Fewer checkpoints than by default, because there is a commit every ten seconds and each checkpoint copies the
+    # whole file list.
     "delta.checkpointInterval": "50",
-    # Each checkpoint names the files that were removed since, and with small files merged there are many.
+    # Each checkpoint names the files removed in this time, and merges of small files remove many.
     "delta.deletedFileRetentionDuration": "interval 1 hours",
 }
-# How far before an offset the last record may begin: the size of a record and of the blank behind it.
+# How far before an offset the last record may begin: the size of a record and of the blank after it.
 _LOOK_BACK_BYTES = 64 * 1024 * 1024
 
 
@@ -89,8 +90,8 @@ class MessageTable(KeepsProgress):
     ) -> None:
         """Open the table at `path` or create it, by `must_exist` and with the errors of ``DeltaTable.open_or_create``.
 
-        `log_begin` is where the log begins; `accepts_loss` lets it go on without lost rows from before `log_begin`.
-        `body_bytes_max` is that of its file writers: a table that is to have bodies gets their columns.
+        `log_begin` is where the log begins; with `accepts_loss`, lost rows from before `log_begin` are not an error.
+        `body_bytes_max` is that of its file writers: a table that should have bodies gets their columns.
         """
         #: The table itself.
         self.delta = DeltaTable.open_or_create(
@@ -105,30 +106,30 @@ class MessageTable(KeepsProgress):
         self._broker = broker
         self._body_bytes_max = body_bytes_max
         self._app_id = transaction_id(broker)
-        #: What others did to the broker's rows.
+        #: Checks the effects of other writers on the broker's rows.
         self.watch = TableWatch(self.delta, self._app_id, broker, log_begin=log_begin, accepts_loss=accepts_loss)
         self._ledger = RowLedger(-1, None, ())
         self._record = ProgressFile(output, self.name)
 
     @cached_property
     def forgotten(self) -> ForgottenRows:
-        """The broker's rows that had been forgotten when this was first asked; raises OutputError."""
+        """The broker's rows that had been forgotten at the first use of this; raises OutputError."""
         return forgotten_rows(self.delta.storage, self._broker)
 
     def restore_forgotten(self, start: int, end: int) -> None:
-        """Record that the forgotten rows with offsets in `[start, end)` are there again; raises OutputError."""
+        """Record that the table has forgotten rows with offsets in `[start, end)` again; raises OutputError."""
         no_longer_forgotten(self.delta.storage, self._broker, start, end)
         self.__dict__.pop("forgotten", None)  # it is read again
 
     def file_writer(
         self, trim_from: int, decode: DecodeOptions, forgotten: ForgottenRows | None = None
     ) -> TableFileWriter:
-        """What tasks write the table's files with: all rows but the `forgotten` ones, by default those of the table."""
+        """The writer of the table's files, for tasks: all rows but the `forgotten` ones, by default the table's."""
         forgotten = self.forgotten if forgotten is None else forgotten
         return TableFileWriter(self.delta.storage, self._broker, trim_from, decode, self._body_bytes_max, forgotten)
 
     def recover(self, start_offset: int) -> SinkProgress:
-        """Find out from the table's own transactions how far it is; a first start begins at `start_offset`.
+        """Find out from the table's own transactions how far it has come; a first start begins at `start_offset`.
 
         A start whose first batch was never committed keeps its beginning, even if the log has changed since.
 
@@ -164,7 +165,7 @@ class MessageTable(KeepsProgress):
         return self.watch.count_at([2**63 - 1]).rows
 
     def accept_as_is(self, offsets: Sequence[int], start_offset: int) -> None:
-        """Record the rows that the table has now as those it must have, counted at `offsets`, and how far it is.
+        """Record that the table must have the rows that it has now, counted at `offsets`, and how far it has come.
 
         Its rows from `start_offset` on are those of the log. Rows that it should have had, and that no log can bring
         again, are reported. The broker must have a transaction.
@@ -184,18 +185,18 @@ class MessageTable(KeepsProgress):
 
     @staticmethod
     def is_first_start(record: SinkProgress | None) -> TypeGuard[SinkProgress]:
-        """Whether the record is of a table without a row; if it is not, the table was removed or replaced."""
+        """Whether the record is of a table without a row; if not, the table was removed or replaced."""
         return record is not None and record.start_offset == record.end_offset and record.last_record is None
 
     def commit(self, batch: TableBatch) -> None:
-        """Commit a batch's files in one transaction, durably; a batch that the table already has is passed over.
+        """Commit a batch's files in one transaction, durably; a batch that the table already has is ignored.
 
         Raises
         ------
         SinkError
             The batch begins after `end_offset`: records would be skipped.
         RowsLostError
-            Another writer's commit took rows away; nothing was written.
+            Another writer's commit removed rows; nothing was written.
         """
         if batch.end <= self.end_offset:
             return
@@ -209,7 +210,7 @@ class MessageTable(KeepsProgress):
         self._record.advance(batch.end, batch.last_record, self._ledger.to_state())
 
     def pass_over(self, end_offset: int) -> None:
-        """Go on at `end_offset`: the records before it expired unread."""
+        """Continue at `end_offset`: the records before it expired unread."""
         self._append((), end_offset, 0, "expired unread")
         self._record.pass_over(end_offset, self._ledger.to_state())
 

@@ -42,7 +42,7 @@ class QuarantineTable:
         self._app_id = f"reput/{broker}/quarantine"
 
     def repair(self, lines: Sequence[QuarantinedRange]) -> None:
-        """Add committed rows that are gone again, in one commit; rows that a DELETE removed stay away.
+        """Add committed rows that have gone, in one commit; rows that a DELETE removed are not added again.
 
         `lines` are all lines of the output.
         """

@@ -1,4 +1,4 @@
-"""Rows that are made again by the log: each file that has old ones is replaced by one with its other rows."""
+"""Rows that are made again from the log: each file that has old ones is replaced by one with its other rows."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class RowReplacement:
         files: Sequence[DataFile],
         bad: Sequence[DataFile] = (),
     ) -> None:
-        """`bad` are files that are removed with all their rows, since they cannot be read."""
+        """Take unreadable files as `bad`, which are removed with all their rows."""
         self._table = table
         self._broker = broker
         self._ranges = ranges
@@ -72,7 +72,7 @@ class RowReplacement:
     def commit(self, app_id: str, end_offset: int) -> int | None:
         """Make the commit, with transaction `end_offset` of `app_id`, whether or not it is above the last one.
 
-        Returns the table's new version; the commit is durable. Raises what ``DeltaTable.append`` raises.
+        Returns the table's new version; the commit is durable. Raises the errors of ``DeltaTable.append``.
         """
         return self._table.commit(lambda snapshot: self._change(snapshot, app_id, end_offset))
 

@@ -1,7 +1,7 @@
-"""How many days the table keeps the rows of a topic, and before which store time they have expired.
+"""The number of days for which the table keeps the rows of a topic, and the store time before which they have expired.
 
-Days are days of UTC: a row of a day stays for a number of whole days after it. So rows expire at midnight, and a
-file of one day loses a topic's rows all at once.
+Days are days of UTC: a row of a day stays for a number of whole days after it. So rows expire at midnight, and a file
+of one day loses a topic's rows all at once.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ DAY_MS = 86_400_000
 _RULE = re.compile(rf"([^\s,=]+)\s*=\s*(?:([0-9]{{1,6}})d|{FOREVER})")
 #: Later than any store time.
 NEVER_MS = 2**63 - 1
-#: Stands for a store time that is null in the table: one outside the years 1 to 9999.
+#: The number for a store time that is null in the table: one outside the years 1 to 9999.
 NO_TIME = -(2**63)
 
 
 @dataclass(frozen=True)
 class RetentionRule:
-    """Topics that match `pattern`, in which ``*`` stands for any text, are kept `days` days; None: for ever."""
+    """Topics that match `pattern`, in which ``*`` matches any text, are kept for `days` days; None: for ever."""
 
     pattern: str
     days: int | None
@@ -44,7 +44,7 @@ class RetentionRule:
         return re.sub(r"([!%_])", r"!\1", self.pattern).replace("*", "%")
 
     def __str__(self) -> str:
-        """The rule as `RowRetention.parse` reads it."""
+        """The rule in the form that `RowRetention.parse` reads."""
         return f"{self.pattern}={FOREVER if self.days is None else f'{self.days}d'}"
 
 
@@ -69,7 +69,7 @@ class RowRetention:
         return cls(tuple(rules))
 
     def __str__(self) -> str:
-        """The rules as `parse` reads them."""
+        """The rules in the form that `parse` reads."""
         return ", ".join(map(str, self.rules)) or FOREVER
 
     @property
@@ -78,11 +78,11 @@ class RowRetention:
         return min((rule.days for rule in self.rules if rule.days is not None), default=None)
 
     def days_of(self, topic: str) -> int | None:
-        """How many days rows of the topic are kept; None: for ever."""
+        """The number of days for which rows of the topic are kept; None: for ever."""
         return next((rule.days for rule in self.rules if rule.matches(topic)), None)
 
     def limits(self, now_s: float) -> ExpiryLimits:
-        """What has expired at a time in seconds since 1970."""
+        """The limits of expired rows at a time in seconds since 1970."""
         today = int(now_s * 1000) // DAY_MS * DAY_MS
         return ExpiryLimits(self, today)
 
@@ -108,7 +108,7 @@ ALL_FOREVER = RowRetention()
 
 @dataclass(frozen=True)
 class ExpiryLimits:
-    """What has expired by rules on one day, of which `today_ms` is the beginning in milliseconds since 1970 UTC."""
+    """The limits of expired rows by rules on one day, which begins at `today_ms`, in milliseconds since 1970 UTC."""
 
     retention: RowRetention
     today_ms: int
@@ -116,7 +116,7 @@ class ExpiryLimits:
 
     @property
     def latest_ms(self) -> int | None:
-        """The store time from which on no row of any topic has expired; None if nothing ever expires."""
+        """The store time from which no row of any topic has expired; None if nothing ever expires."""
         days = self.retention.days_min
         return None if days is None else self.today_ms - days * DAY_MS
 
@@ -128,7 +128,7 @@ class ExpiryLimits:
         return self._known[topic]
 
     def mask(self, codes: npt.NDArray[Any], topics: Sequence[str], store_times_ms: Int64s) -> Bools:
-        """Which rows have expired, of topics as `numbered` gives them.
+        """Which rows have expired, with topics in the form of `numbered`.
 
         A row whose store time is `NO_TIME` never expires, nor does one without a topic.
         """
@@ -138,13 +138,13 @@ class ExpiryLimits:
         return mask
 
     def first_expiry_ms(self, oldest_ms: Mapping[str, int]) -> int:
-        """When the first row expires, or did, given each topic's oldest store time; `NEVER_MS` if none ever does."""
+        """The time when the first row expires, or did, by each topic's oldest store time; `NEVER_MS` if none does."""
         days = {topic: self.retention.days_of(topic) for topic in oldest_ms}
         ends = [expiry_ms(oldest_ms[topic], kept) for topic, kept in days.items() if kept is not None]
         return min(ends, default=NEVER_MS)
 
     def condition(self) -> str:
-        """The same as `mask`, in Spark's SQL, about the columns `topic` and `store_time`; never null."""
+        """The condition of `mask` in Spark's SQL, about the columns `topic` and `store_time`; never null."""
         cases = []
         for rule in self.retention.rules:
             days, like = rule.days, rule.like().replace("\\", "\\\\").replace("'", "\\'")
@@ -156,12 +156,12 @@ class ExpiryLimits:
 
 @dataclass
 class Expired:
-    """How many rows have expired, and the number of files that had them."""
+    """The number of expired rows, and of files that had them."""
 
     rows: int = 0
     files: int = 0
 
 
 def expiry_ms(store_time_ms: int, days: int) -> int:
-    """When a row that is kept that number of days expires: the beginning of a day."""
+    """The time when a row that is kept for this number of days expires: the beginning of a day."""
     return (store_time_ms // DAY_MS + days + 1) * DAY_MS

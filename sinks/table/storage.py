@@ -1,13 +1,13 @@
 """The files of one Delta table, by their names relative to the table's root: bytes in, bytes out.
 
-A name has ``/`` between its parts. A data file that is elsewhere, as those of a shallow clone are, has its whole
-location as its name, and can only be read. `TableStorage` says in ten methods what a table asks of the place where it
-is; whatever else is asked of it is made of these, once.
+A name has ``/`` between its parts. A data file elsewhere, such as one of a shallow clone, has its whole location as its
+name, and can only be read. `TableStorage` has ten methods for what a table needs of its place; everything else is made
+of these, once.
 
-On a disk a file gets its name only when it is whole, and the reputs of one machine commit in turn. On S3, Arrow reads,
-writes, lists and removes, and boto3 puts what must be absent. An object is there whole, durably and at once, or not at
-all. Only a put with the header ``If-None-Match: *`` can leave what another writer has put in peace. Arrow has no such
-put, and it cannot ask whether a bucket keeps versions.
+On a disk a file gets its name only when it is complete, and the reputs of one machine commit in turn. On S3, Arrow
+reads, writes, lists and removes, and boto3 puts objects that must not exist yet. An object appears completely, durably
+and immediately, or not at all. Only a put with the header ``If-None-Match: *`` never replaces another writer's object.
+Arrow has no such put, and it cannot ask whether a bucket keeps versions.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from reput.source.printable import printable
 
 #: The directory of a table's log.
 LOG = "_delta_log"
-#: Begins the name of an object by which a server is tried.
+#: The prefix of the name of an object with which a server is tested.
 PROBE = ".reput-probe-"
-# The next start removes what a dead process left of its commits; a living process finishes its own within this time.
+# The next start removes the temporary files of dead processes; a living process finishes its own within this time.
 _LEFT_OVER_SECONDS = 3600
 _MARK = "reput-"
-# Of a commit or of its checksum.
+# The temporary file of a commit or of its checksum.
 _LEFT_OVER = re.compile(rf"\..+\.(?:json|crc)\.{_MARK}.+\.tmp")
-# What the system says of a file that is not there, or not below a directory.
+# The system's errors for a file that does not exist, or is not below a directory.
 _MISSING = (FileNotFoundError, NotADirectoryError)
 
 
@@ -70,11 +70,11 @@ class TableStorage(ABC):
     location
         The table's root, for messages and Spark.
     uri, deltalake_options
-        The same for deltalake.
+        The table's root for deltalake.
     commit_attempts
         How often a commit is tried when other writers commit first.
     commit_pause_s
-        At most so long, a random time, is waited for between two attempts.
+        The longest pause between two attempts; each is random.
     """
 
     location: TableLocation
@@ -93,17 +93,17 @@ class TableStorage(ABC):
 
     @abstractmethod
     def statuses(self, names: Sequence[str]) -> list[FileStatus | None]:
-        """What is known of files without opening them; None for a missing one; raises OSError."""
+        """The status of files, without opening them; None for a missing one; raises OSError."""
 
     @abstractmethod
     def files(self, below: str = "", *, deep: bool = False) -> list[FileStatus]:
-        """The files in a directory, with `deep` those of all below it, too; none if it is missing; raises OSError."""
+        """The files in a directory, with `deep` also below it; empty if it is missing; raises OSError."""
 
     @abstractmethod
     def put(self, name: str, data: Any, *, durable: bool) -> None:
-        """Put a file in place, whole or not at all; one of that name is replaced.
+        """Put a file in place, completely or not at all; a file of that name is replaced.
 
-        `data` has Python's buffer protocol. What is not `durable` must pass `make_durable` before it counts.
+        `data` has Python's buffer protocol. Without `durable`, the file counts only after `make_durable`.
 
         Raises
         ------
@@ -113,7 +113,9 @@ class TableStorage(ABC):
 
     @abstractmethod
     def new(self, name: str) -> AbstractContextManager[Any]:
-        """A new file, to be written meanwhile; it is in place, not yet durable, unless the context ends with an error.
+        """A new file, to be written in the context.
+
+        At the end of the context the file is in place, not yet durable, unless the context ends with an error.
 
         Raises
         ------
@@ -123,7 +125,7 @@ class TableStorage(ABC):
 
     @abstractmethod
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        """Put a new file in place, whole and durably; False if one of that name was there, which stays.
+        """Put a new file in place, completely and durably; return False if one of that name exists, which stays.
 
         Raises
         ------
@@ -133,18 +135,18 @@ class TableStorage(ABC):
 
     @abstractmethod
     def make_durable(self, names: Iterable[str]) -> None:
-        """Make files durable that any process has put in place; raises OutputError, also for a missing one."""
+        """Make files durable that any process has put in place; raises OutputError, also for a missing file."""
 
     @abstractmethod
     def remove(self, names: Iterable[str], *, durable: bool = False) -> None:
-        """Remove files, in this order; missing ones are passed over; raises OutputError.
+        """Remove files, in this order; missing ones are ignored; raises OutputError.
 
-        Without `durable` they may be there again after a power failure.
+        Without `durable` they may exist again after a power failure.
         """
 
     @abstractmethod
     def check(self, *, removes: bool = False) -> None:
-        """Try whether `put_if_absent` keeps its promise there; with `removes`, also that removed objects are gone.
+        """Test whether `put_if_absent` keeps its promise here; with `removes`, also that removed objects are gone.
 
         Raises
         ------
@@ -153,12 +155,12 @@ class TableStorage(ABC):
         """
 
     def status(self, name: str) -> FileStatus | None:
-        """What is known of a file; None if it is missing; raises OSError."""
+        """The status of a file; None if it is missing; raises OSError."""
         return self.statuses([name])[0]
 
     @contextmanager
     def parquet(self, name: str, *, texts: Collection[str] = (), **options: Any) -> Iterator[pq.ParquetFile]:
-        """A Parquet file, open meanwhile; raises OSError, or pa.ArrowException for one that is none.
+        """A Parquet file, open in the context; raises OSError, or pa.ArrowException if it is not a Parquet file.
 
         Those of the columns `texts` that it has are read as dictionaries; `options` are those of ``ParquetFile``.
         """
@@ -178,7 +180,7 @@ class LocalStorage(TableStorage):
     commit_pause_s = 0.0
 
     def __init__(self, root: Path, *, has_log: bool = False) -> None:
-        """`has_log` says that a table is there: without its log nothing is put, for its disk may be unmounted."""
+        """With `has_log`, a table exists: nothing is put without its log, because its disk may be unmounted."""
         self._has_log = has_log
         self._has_committed = False
         self.location: Path = root
@@ -198,7 +200,7 @@ class LocalStorage(TableStorage):
         return pa.OSFile(str(self.location / name))
 
     def statuses(self, names: Sequence[str]) -> list[FileStatus | None]:
-        """Look at files, or at what links lead to; None for a missing one; raises OSError."""
+        """Get the status of files, or of the targets of links; None for a missing one; raises OSError."""
         found: list[FileStatus | None] = []
         for name in names:
             try:
@@ -209,7 +211,7 @@ class LocalStorage(TableStorage):
         return found
 
     def files(self, below: str = "", *, deep: bool = False) -> list[FileStatus]:
-        """List a directory, with `deep` all below it; links are not followed; raises OSError."""
+        """List a directory, with `deep` everything below it; links are not followed; raises OSError."""
         found, directories = [], [below]
         while directories:
             directory = directories.pop()
@@ -232,7 +234,7 @@ class LocalStorage(TableStorage):
 
     @contextmanager
     def new(self, name: str) -> Iterator[Any]:
-        """Write a file under its own name; what an error leaves of it is removed."""
+        """Write a file under its own name; after an error it is removed."""
         self._check_log()
         path = self.location / name
         try:
@@ -260,7 +262,7 @@ class LocalStorage(TableStorage):
                 os.link(temporary, path)
             except FileExistsError:
                 return False
-            # Hadoop compares a file with the checksums beside it, which may be those of a file that was removed.
+            # Hadoop compares a file with the checksums beside it, which may be those of a removed file.
             with suppress(FileNotFoundError):
                 os.unlink(path.with_name(f".{path.name}.crc"))
             sync_directory(str(path.parent))
@@ -289,18 +291,18 @@ class LocalStorage(TableStorage):
                     path.unlink()
 
     def check(self, *, removes: bool = False) -> None:
-        """Do nothing: each file system refuses a name that is taken, and a removed file is gone."""
+        """Do nothing: each file system refuses an existing name, and a removed file is gone."""
 
 
 def table_storage(location: TableLocation, *, has_log: bool = False) -> TableStorage:
-    """The files of the table at a location; nothing is looked at. `has_log` as in `LocalStorage`."""
+    """The files of the table at a location, without any access to it. `has_log` as in `LocalStorage`."""
     if isinstance(location, Path):
         return LocalStorage(location, has_log=has_log)
     return S3Storage(location)
 
 
 def is_left_over(name: str) -> bool:
-    """Whether a file of a log is what `LocalStorage.put_if_absent` had written when its process died."""
+    """Whether a file of a log is a temporary file of `LocalStorage.put_if_absent` whose process died."""
     return _LEFT_OVER.fullmatch(PurePosixPath(name).name) is not None
 
 
@@ -313,7 +315,10 @@ def sync_directories(*paths: Path) -> None:
 
 @contextmanager
 def output_errors(what: str, file: TableLocation, kind: type[ReputError] | None = None) -> Iterator[None]:
-    """Raise errors of the system and of Arrow about `file` as `kind`, by default by the error, `what` in front."""
+    """Raise errors of the system and of Arrow about `file` as `kind`, with `what` before their text.
+
+    Without a `kind`, the error decides about the class.
+    """
     try:
         yield
     except (OSError, pa.ArrowException) as error:
@@ -327,23 +332,23 @@ def first_line(error: BaseException) -> str:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Turns among the reputs of one machine at what each of them does alone: a lock on a directory, without a file.
+# Turns among the reputs of one machine: a lock on a directory, without a file.
 #
-# Within a process, which may keep several brokers, the first to come is next: of many that ask for a lock again and
-# again some would never get it.
+# Within a process, which may keep several brokers, threads get the lock in the order in which they came: of many that
+# ask for a lock again and again some would never get it.
 
 _POLL_S = 0.01
 
 
 class _Line:
-    """Those of this process that want one directory's lock, in the order in which they came."""
+    """The threads of this process that wait for one directory's lock, in the order in which they came."""
 
     def __init__(self) -> None:
         self._waiting: deque[object] = deque()
         self._has_moved = threading.Condition()
 
     def enter(self, seconds: float) -> object | None:
-        """Wait until all that came before have left; None if none of them leaves for `seconds`."""
+        """Wait until all earlier threads have left; return None if none of them leaves for `seconds`."""
         me = object()
         with self._has_moved:
             self._waiting.append(me)
@@ -366,9 +371,10 @@ _lines_lock = threading.Lock()
 
 @contextmanager
 def turn(directory: Path, seconds: float) -> Iterator[bool]:
-    """Wait for the lock of a directory; gives whether it was got. It ends with its process.
+    """Wait for the lock of a directory; yield whether this process got it. It ends with its process.
 
-    Another process is waited for at most `seconds`; others of this process as long as each is done in that time.
+    Wait at most `seconds` for a lock held by another process. Waits inside this process do not count while each holder
+    finishes within `seconds`.
 
     Raises
     ------
@@ -409,12 +415,12 @@ def _is_locked(descriptor: int, deadline: float) -> bool:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Where S3 is, read once from the usual environment variables and files, as each of four libraries wants it.
+# The place of S3, read once from the usual environment variables and files, in the form for each of four libraries.
 #
 # Credentials are not read here: pyarrow, deltalake, boto3 and Hadoop each ask AWS' own chain for them.
 
 _CONNECT_S, _REQUEST_S = 5, 60
-# Where AWS itself has a bucket without a region in the settings.
+# The region of AWS for a bucket without a region in the settings.
 _FIRST_REGION = "us-east-1"
 
 
@@ -427,12 +433,12 @@ class S3Place:
 
     @classmethod
     def of(cls, bucket: str) -> S3Place:
-        """What environment and files say of the server; the region of a bucket of AWS is asked for if they do not.
+        """The server by environment and files; if they name no region, AWS is asked for the region of a bucket.
 
         Raises
         ------
         OSError
-            It is not told, and AWS cannot be asked.
+            There is no region, and AWS cannot be asked.
         """
         profile = _profile()
         endpoint = _variable("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL") or profile.get("endpoint_url")
@@ -458,7 +464,7 @@ class S3Place:
         from botocore.config import Config  # noqa: PLC0415
 
         options: dict[str, Any] = {"connect_timeout": _CONNECT_S, "read_timeout": _REQUEST_S}
-        # The caller looks what is there before it puts again.
+        # The caller checks what exists before it puts again.
         options["retries"] = {"total_max_attempts": 1}
         # Servers other than AWS have no names for buckets, and not all of them know its newer checksums.
         if self.endpoint:
@@ -474,7 +480,7 @@ class S3Place:
         return options
 
     def hadoop_settings(self, scratch: Path) -> dict[str, str]:
-        """Hadoop's settings; `scratch` is a directory for what is being uploaded."""
+        """Hadoop's settings; `scratch` is a directory for data that is being uploaded."""
         settings = {
             "fs.s3a.aws.credentials.provider": "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider",
             "fs.s3a.endpoint.region": self.region,
@@ -492,7 +498,7 @@ class S3Place:
         return settings
 
     def __str__(self) -> str:
-        """For messages."""
+        """The place in words, for messages."""
         return self.endpoint or f"AWS, region {self.region}"
 
 
@@ -508,7 +514,7 @@ def _variable(*names: str) -> str | None:
 
 
 def _profile() -> dict[str, str]:
-    """What the profile in AWS' configuration file says."""
+    """The profile in AWS' configuration file."""
     name = os.environ.get("AWS_PROFILE") or "default"
     parser = configparser.ConfigParser(interpolation=None)
     with suppress(configparser.Error, OSError, UnicodeDecodeError):
@@ -518,20 +524,20 @@ def _profile() -> dict[str, str]:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The files of a table on S3: Arrow reads, writes, lists and removes, and boto3 puts what must be absent.
+# The files of a table on S3: Arrow reads, writes, lists and removes, and boto3 puts objects that must not exist yet.
 
 _THREADS = 16
 # With more files than this a listing is cheaper than a request for each.
 _STATUSES_MAX = 64
-# After an error it is not known whether a put took effect: so long it is looked for before the put is made again.
+# After an error it is unknown whether a put took effect: the pauses between searches for it, before the next put.
 _PAUSES_S = (0.1, 0.5, 2.0)
 _TEXT_LENGTH_MAX = 300
-# What Arrow's errors have in them where the server does not answer, or says that it cannot just now.
+# Words in Arrow's errors if the server does not answer, or says that it cannot at the moment.
 _UNANSWERED = (
     *("NETWORK_CONNECTION", "curlCode", "Couldn't connect"),
     *("SERVICE_UNAVAILABLE", "SLOW_DOWN", "INTERNAL_FAILURE", "HTTP status 50"),
 )
-# What they have in them else, and what that means.
+# Other words in them, and their meaning.
 _MEANINGS = (
     (("NO_SUCH_BUCKET", "NoSuchBucket"), "there is no bucket {bucket}"),
     (
@@ -545,7 +551,7 @@ _MEANINGS = (
         "{place} refuses the credentials, or they do not allow this",
     ),
 )
-# The servers and buckets that were tried, see `S3Storage.check`.
+# The servers and buckets that were tested, see `S3Storage.check`.
 _tried: set[tuple[S3Place, str]] = set()
 
 
@@ -556,7 +562,7 @@ class S3Storage(TableStorage):
     commit_pause_s = 0.5
 
     def __init__(self, location: S3Location, place: S3Place | None = None) -> None:
-        """`place` is where S3 is; None: as environment and files say. Nothing is asked of the server."""
+        """Take the place of S3; None: by environment and files. No request is made."""
         self.location: S3Location = location
         try:
             self._place = place or S3Place.of(location.bucket)
@@ -572,7 +578,7 @@ class S3Storage(TableStorage):
         return S3Storage, (self.location, self._place)
 
     def check(self, *, removes: bool = False) -> None:
-        """Put a name twice, of which the second put must be refused; `removes` wants a bucket without versions."""
+        """Put a name twice, of which the second put must be refused; `removes` requires a bucket without versions."""
         self._check_commits()
         if removes:
             self._check_removal()
@@ -599,7 +605,7 @@ class S3Storage(TableStorage):
         _tried.add((self._place, self.location.bucket))
 
     def _check_removal(self) -> None:
-        """Raise OutputError if the bucket keeps versions of what is removed, or does not tell."""
+        """Raise OutputError if the bucket keeps versions of removed objects, or does not say."""
         bucket = self.location.bucket
         try:
             # A bucket that never had versions has no status.
@@ -620,12 +626,12 @@ class S3Storage(TableStorage):
             return bytes(file.readall())
 
     def open(self, name: str) -> Any:
-        """Open an object, of which each read gets a part; raises FileNotFoundError, or another OSError."""
+        """Open an object for reads of parts; raises FileNotFoundError, or another OSError."""
         with self._errors():
             return self._files.open_input_file(self._at(name))
 
     def dataset(self, names: Iterable[str], schema: pa.Schema) -> Any:
-        """The rows of Parquet files as Arrow's ``Dataset`` of this schema, which is read when it is asked for rows."""
+        """The rows of Parquet files as Arrow's ``Dataset`` of this schema, which reads them on demand."""
         import pyarrow.dataset as arrow  # noqa: PLC0415  most tables are on local disks
 
         form = arrow.ParquetFileFormat(read_options=arrow.ParquetReadOptions(coerce_int96_timestamp_unit="us"))
@@ -638,7 +644,7 @@ class S3Storage(TableStorage):
         return FileStatus(name, info.size, info.mtime_ns / 1e9) if info.is_file else None
 
     def statuses(self, names: Sequence[str]) -> list[FileStatus | None]:
-        """Ask for some objects at once, or list the table for many; None for a missing one; raises OSError."""
+        """Request the status of a few objects, or list the table for many; None for a missing one; raises OSError."""
         if len(names) <= _STATUSES_MAX:
             return self._at_once(self._status, names)
         listed = {file.name: file for file in self.files(deep=True)}
@@ -659,9 +665,9 @@ class S3Storage(TableStorage):
         return [FileStatus(each.path[front:], each.size, each.mtime_ns / 1e9) for each in found if each.is_file]
 
     def put(self, name: str, data: Any, *, durable: bool) -> None:  # noqa: ARG002  it always is
-        """Put an object, which is durable then; raises OutputError."""
+        """Put an object, which is then durable; raises OutputError."""
         try:
-            # All of it is there before the stream is opened: Arrow completes an object even when its writer fails.
+            # All data is ready before the stream is opened: Arrow completes an object even if its writer fails.
             with self._errors(), self._files.open_output_stream(self._at(name), compression=None) as file:
                 file.write(data)
         except OSError as error:
@@ -676,9 +682,9 @@ class S3Storage(TableStorage):
         self.put(name, buffer.getvalue(), durable=True)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        """Put an object unless there is one; raises OSError.
+        """Put an object unless one exists; raises OSError.
 
-        True also if the same bytes are there: a client repeats a put whose answer is lost.
+        Returns True also if an object with the same bytes exists: a client repeats a put whose answer is lost.
         """
         self._check_commits()
         return self._put(name, data)
@@ -688,7 +694,7 @@ class S3Storage(TableStorage):
         for pause in (*_PAUSES_S, None):
             try:
                 self._client.put_object(Bucket=bucket, Key=key, Body=data, IfNoneMatch="*")
-            except Exception as error:  # whatever it is, what is there decides
+            except Exception as error:  # whatever it is, the existing object decides
                 with suppress(FileNotFoundError):
                     return self.read(name) == data
                 if pause is None:
@@ -717,7 +723,7 @@ class S3Storage(TableStorage):
 
     @property
     def _files(self) -> Any:
-        """Arrow's file system of this process: one that a fork takes over has lost its threads."""
+        """Arrow's file system of this process; after a fork it has lost its threads, so each process makes its own."""
         if self._made is None or self._made[0] != os.getpid():
             self._made = os.getpid(), self._place.filesystem()
         return self._made[1]
@@ -741,7 +747,7 @@ class S3Storage(TableStorage):
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Raise Arrow's errors as an OSError in words that say what is wrong; FileNotFoundError as it is."""
+        """Raise Arrow's errors as an OSError in words that name the fault; FileNotFoundError stays."""
         try:
             yield
         except FileNotFoundError:
@@ -757,6 +763,6 @@ class S3Storage(TableStorage):
 
 
 def _cut(error: BaseException) -> str:
-    """An error's first words: what a server answers may repeat parts of the request."""
+    """An error's first words: the server's answer may repeat parts of the request."""
     said = str(error).strip().partition("\n")[0].partition("<")[0]
     return printable(said)[:_TEXT_LENGTH_MAX]

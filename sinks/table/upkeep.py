@@ -1,17 +1,18 @@
-"""Keeping a message table tidy while it grows: files are merged, old rows are taken away, the log is cut.
+"""Keeping a message table tidy while it grows: files are merged, old rows are deleted, the log is cut.
 
 A file of a micro-batch has the rows of a few seconds in the order of the log. Files that follow each other there are
 merged again and again, eight and more at a time, until they have `TARGET_BYTES` or `TARGET_ROWS`. A merged file is
 sorted by topic, and by physical offset within a topic: readers that want a topic, an hour or an offset open few files,
-and of these few row groups. Files are merged with files of the same day only, so that old days can be removed as files.
+and read few of their row groups. Files are merged only with files of the same day, so that old days can be removed as
+files.
 
-Rows that have expired by ``tableRetention`` are taken away, a few files at a time, one commit for these. A file is
-opened only when one of its rows may have expired, and then it is known when the next one will. Older versions of the
+Rows that have expired by ``tableRetention`` are deleted, a few files at a time, with one commit for these. A file is
+opened only when one of its rows may have expired; then it is known when the next one will expire. Older versions of the
 table have the rows as long as they can be read.
 
 All of it happens between two commits of the broker's messages, by the thread that makes them, a bounded piece at a
 time; only the files of a merge may be written by another thread meanwhile. It may be interrupted anywhere: a merge is
-one commit. The files of a merge that was interrupted stay, and are no part of the table.
+one commit. The files of an interrupted merge stay on disk without being part of the table.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ from reput.source.printable import printable
 
 _log = logging.getLogger("reput")
 # ----------------------------------------------------------------------------------------------------------------------
-# Which rows of a data file have expired by ``tableRetention``, and when the next one will.
+# The rows of a data file that have expired by ``tableRetention``, and when the next one will.
 
 _ROWS_LOOKED_AT = 128 * 1024
 _COLUMNS = ("broker", "topic", "store_time")
@@ -83,7 +84,7 @@ _COLUMNS = ("broker", "topic", "store_time")
 
 @dataclass(frozen=True)
 class FileExpiry:
-    """How many rows of a file have expired, and when the first of all does, or did, in milliseconds since 1970."""
+    """The number of expired rows of a file, and when the first of all expires, or did, in milliseconds since 1970."""
 
     rows: int
     first_ms: int
@@ -101,7 +102,7 @@ class ExpiredRows:
         return is_of_broker(rows, self.broker) & self.limits.mask(*_topics_and_times(rows))
 
     def look_into(self, storage: TableStorage, name: str) -> FileExpiry:
-        """Look into a data file, also at rows that a deletion vector takes away.
+        """Search a data file, also among rows that a deletion vector deletes.
 
         Raises
         ------
@@ -114,7 +115,7 @@ class ExpiredRows:
                 codes, topics, times = _topics_and_times(rows)
                 counted = is_of_broker(rows, self.broker) & (times != NO_TIME)
                 expired += int(np.count_nonzero(counted & self.limits.mask(codes, topics, times)))
-                least = np.full(len(topics) + 1, NEVER_MS, np.int64)  # the last is that of rows without a topic
+                least = np.full(len(topics) + 1, NEVER_MS, np.int64)  # the last is for rows without a topic
                 np.minimum.at(least, codes[counted], times[counted])
                 oldest = dict(zip(topics, least.tolist(), strict=False))
                 there = {topic: time_ms for topic, time_ms in oldest.items() if time_ms < NEVER_MS}
@@ -126,23 +127,23 @@ def _topics_and_times(rows: pa.RecordBatch) -> tuple[Int64s, list[str], Int64s]:
     return *numbered(rows["topic"]), store_times_ms(rows["store_time"])
 
 
-# With more files, more is lost if the commit fails: what stays of them is written before it.
+# With more files, more work is lost if the commit fails: their remaining rows are written before it.
 _FILES_A_COMMIT = 16
 
 
 class TableExpiry:
-    """Takes expired rows of one broker away, from the files that it is given."""
+    """Deletes expired rows of one broker from the files that it is given."""
 
     def __init__(self, table: DeltaTable, broker: str, retention: RowRetention) -> None:
         self._table = table
         self._broker = broker
         self._retention = retention
-        # The files that may have rows of the broker, by path, and when a row of each may have expired (ms since 1970).
+        # The files that may have rows of the broker, by path, and when a row of each may expire first (ms since 1970).
         self._files: dict[str, DataFile] = {}
         self._due_ms: dict[str, int] = {}
 
     def look_at(self, files: Iterable[DataFile]) -> None:
-        """Take in the files of the table's present version; a new one may have rows that have expired."""
+        """Take the files of the table's present version; a new one may have expired rows."""
         if (days := self._retention.days_min) is None:
             return
         self._files = {file.path: file for file in files if file.bounds.may_hold(self._broker)}
@@ -153,7 +154,7 @@ class TableExpiry:
             self._due_ms[path] = known.get(path, expiry_ms(first_ms, days))
 
     def step(self, until: float | None = None) -> Expired:
-        """Take the expired rows from some files in one commit; returns no rows if there was nothing to commit.
+        """Delete the expired rows of some files in one commit; return no rows if there was nothing to commit.
 
         After `until`, by the monotonic clock, no further file is opened.
 
@@ -188,7 +189,7 @@ class TableExpiry:
             done.rows, done.files = sum(removed.values()), len(removed)
             return Change(added, [*removed], None, note=self._note(removed), deleted=done.rows)
 
-        if self._table.commit(change) is None:  # deletion vectors have taken them, or others the files
+        if self._table.commit(change) is None:  # deletion vectors deleted them, or others removed the files
             self._due_ms.update(dict.fromkeys(files, NEVER_MS))
         return done
 
@@ -205,27 +206,28 @@ class TableExpiry:
 # ----------------------------------------------------------------------------------------------------------------------
 # Fewer and larger files from a table's small ones, with rows of a topic together.
 
-# So many files of one level are merged, with the smaller ones between them. A level's files are that many times as
-# large as those of the level below, so each row is written once for each level.
+# The numbers of files of one level that are merged, with the smaller ones between them. A level's files are as many
+# times as large as those of the level below, so each row is written once per level.
 _MERGED_MIN, _MERGED_MAX = 8, 64
-# What rows may take in the files, as they are encoded there, so that they and their sorted copy fit into 500 MB.
+# The encoded size of rows in the files for which the rows and their sorted copy fit into 500 MB of memory.
 _ENCODED_BYTES = 96 * 1024 * 1024
-# The texts of a dictionary that may stand in each row group.
+# The most texts of a dictionary that is repeated in each row group.
 _TEXTS_MAX = 1024
 # Small groups, so that a reader of one topic reads little of the others.
 _ROWS_A_GROUP = 32 * 1024
-# Of these each row has another text, so that minima and maxima exclude nothing: each row group has Bloom filters, by
-# which Spark and DuckDB pass over it.
+# Each row has another text in these columns, so that minima and maxima exclude nothing: each row group has Bloom
+# filters, with which Spark and DuckDB skip it.
 _FILTERED_COLUMNS = ("first_key", "uniq_key", "msg_id")
 _FALSE_POSITIVES = 0.01
-# The values that a column's encoder gets at once: with Arrow's 1024, dictionaries' statistics cost more than the data.
+# The number of values that a column's encoder gets at once: with Arrow's 1024, dictionaries' statistics cost more than
+# the data.
 _ROWS_A_WRITE = 16 * 1024
 
 
 def next_merge(files: Sequence[DataFile]) -> list[DataFile]:
-    """The files to be merged next, consecutive in the log; none if the table is tidy.
+    """The files to be merged next, consecutive in the log; empty if the table is tidy.
 
-    The smallest first, since these are the most; of a day that is over, whatever is left.
+    The smallest come first, because they are the most. If a day is over, all that remain are merged.
     """
     ordered = sorted(files, key=_least)
     days = [list(each) for _, each in groupby(ordered, lambda file: file.days)]
@@ -247,7 +249,7 @@ def _least(file: DataFile) -> int:
 
 
 def _level(file: DataFile) -> int:
-    """Which files it is merged with."""
+    """The level of a file; files of one level are merged with each other."""
     return math.floor(math.log(max(file.share, 1e-9), _MERGED_MIN))
 
 
@@ -271,15 +273,15 @@ def _fitting(run: Sequence[DataFile]) -> list[DataFile]:
 
 
 def next_unsorted(files: Sequence[DataFile]) -> list[DataFile]:
-    """The oldest file that is large enough and in the order of the log, as a batch far behind writes them, or none."""
+    """The oldest file that is large and in the order of the log, as large batches of a late tail write it, or none."""
     wanted = [file for file in files if file.is_large and not file.is_sorted]
     return sorted(wanted, key=_least)[:1]
 
 
 def merged_files(storage: TableStorage, files: Sequence[DataFile]) -> list[DataFile]:
-    """Write files, mostly one, with the rows of `files`, sorted, and key filters of them; a commit makes them durable.
+    """Write files, mostly one, with the rows of `files`, sorted, and their key filters; a commit makes them durable.
 
-    Nothing of the table's log is changed.
+    The table's log is not changed.
 
     Raises
     ------
@@ -322,14 +324,14 @@ def _merged(storage: TableStorage, group: Sequence[tuple[str, list[int]]]) -> Da
 
 
 def _read(storage: TableStorage, group: Sequence[tuple[str, list[int]]]) -> pa.Table:
-    """The row groups' rows, one behind the other; columns that others added to some files are null in the rest."""
+    """The row groups' rows, one after the other; columns that others added to some files are null in the rest."""
     tables = []
     for path, numbers in group:
         with storage.parquet(path, texts=TEXT_COLUMNS) as file:
             tables.append(file.read_row_groups(numbers, use_threads=False))
     rows = pa.concat_tables(tables, promote_options="default").unify_dictionaries().combine_chunks()
     for number, column in enumerate(rows.columns):
-        # A row group gets the whole dictionary, whatever its rows have of it.
+        # A row group gets the whole dictionary, even if its rows use only a part of it.
         if pa.types.is_dictionary(column.type) and len(column.chunk(0).dictionary) > _TEXTS_MAX:
             field = rows.schema.field(number).with_type(pa.string())
             rows = rows.set_column(number, field, column.cast(pa.string()))
@@ -346,7 +348,7 @@ def sorted_by_topic(rows: pa.Table) -> pa.Table:
 
 
 def _parquet_writer(buffer: pa.BufferOutputStream, schema: pa.Schema) -> pq.ParquetWriter:
-    """Arrow's writer, into memory: `schema` may have columns that others added, and filters are its."""
+    """Arrow's writer, into memory; it supports columns that others added, and Bloom filters."""
     options = {"ndv": _ROWS_A_GROUP, "fpp": _FALSE_POSITIVES}
     return pq.ParquetWriter(
         buffer,
@@ -368,16 +370,16 @@ def _parquet_writer(buffer: pa.BufferOutputStream, schema: pa.Schema) -> pq.Parq
 
 
 _ROW_IDS = "delta.enableRowTracking"
-# How many commits come between two looks at the log's directory.
+# The number of commits between two cleanings of the log.
 CLEANED_EVERY = 100
 
 
 @dataclass
 class UpkeepDone:
-    """What was done: merges, the files before and after them, commits removed from the log, expired rows removed.
+    """The result of upkeep: merges, files before and after them, commits removed from the log, expired rows removed.
 
     `files` are those of the table that may be merged, `small_files` those among them that are smaller than half a
-    target file; both as they were seen last, None if they were not looked at. `refused` says that upkeep has ended.
+    target file; both as they were last seen, None if never. `refused` says that upkeep has ended.
     """
 
     merges: int = 0
@@ -392,7 +394,7 @@ class UpkeepDone:
 
 @dataclass(frozen=True)
 class _Begun:
-    """A merge whose files are written by another thread, and that is not committed yet."""
+    """A merge whose files another thread writes, and that is not committed yet."""
 
     files: Sequence[DataFile]
     merged: Future[list[DataFile]]
@@ -404,14 +406,14 @@ class TableUpkeep:
     def __init__(
         self, table: DeltaTable, broker: str, versions_kept: int, retention: RowRetention = ALL_FOREVER
     ) -> None:
-        """The last `versions_kept` versions can be read, and RESTORE can go back to them; `retention` is of rows."""
+        """Take `versions_kept`: this many last versions can be read and restored. `retention` is that of rows."""
         self._table = table
         self._expiry = TableExpiry(table, broker, retention)
         self._broker = broker
         self._versions_kept = versions_kept
-        # The files of the present version by path, once they were listed; None for what is left as it is.
+        # The files of the present version by path, once they have been listed; None for files that are left unchanged.
         self._known: dict[str, DataFile | None] | None = None
-        # Those that may lack their key filter.
+        # The files that may lack their key filter.
         self._unfiltered: list[str] = []
         self._properties: dict[str, str] = {}
         self._cleaned_at = -1
@@ -422,11 +424,11 @@ class TableUpkeep:
     def step(self, seconds: float, *, sorts: bool = True, beside: Executor | None = None) -> UpkeepDone:
         """Do what is most due, one merge at least, and begin no other after `seconds`; `sorts` also large files.
 
-        With `beside`, which writes the files of one merge after the other, a merge is only begun, and committed by the
-        first step that finds its files written.
+        With `beside`, which writes the files of one merge after the other, a merge is only begun. The first step that
+        finds its files written commits it.
 
-        Nothing that stands in its way is an error: a full disk and other writers' commits end the step, and anything
-        else ends the upkeep until the next start, which is logged once.
+        This raises no errors: a full disk and other writers' commits end the step. Any other error ends the upkeep
+        until the next start, which is logged once.
         """
         done, began = UpkeepDone(refused=self._refused), time.monotonic()
         if self._refused:
@@ -460,24 +462,24 @@ class TableUpkeep:
 
     @property
     def has_written(self) -> bool:
-        """Whether the files of a merge that was begun are written, or failed to be, so that a step has work."""
+        """Whether the files of a begun merge are written, or failed to be, so that a step has work."""
         return self._begun is not None and self._begun.merged.done()
 
     def give_up(self) -> None:
-        """Wait until nothing is written any more, and remove the files of a merge that was not committed."""
+        """Wait until nothing is being written, and remove the files of a merge that was not committed."""
         begun, self._begun = self._begun, None
         if begun is not None:
             with suppress(ReputError, pa.ArrowException, OSError, ValueError, LookupError):
                 self._remove(begun.merged.result())
 
     def _refuse(self, error: BaseException) -> None:
-        """End the upkeep; if the table cannot be written at all, the next commit of messages says so."""
+        """End the upkeep; if the table cannot be written at all, the next commit of messages reports it."""
         self._refused = True
         why = printable(str(error).partition("\n")[0])
         _log.warning("%s: it is not tidied before the next start: %s", self._table.path, why)
 
     def to_the_end(self) -> UpkeepDone:
-        """Merge, sort and write key filters until nothing is due; unlike in `step`, what stands in its way is raised.
+        """Merge, sort and write key filters until nothing is due; unlike `step`, this raises errors.
 
         Raises
         ------
@@ -496,7 +498,7 @@ class TableUpkeep:
         return done
 
     def expire_to_the_end(self) -> Expired:
-        """Take all expired rows away; what stands in its way is raised as in `to_the_end`."""
+        """Delete all expired rows; raises the errors of `to_the_end`."""
         done = UpkeepDone()
         try:
             self._files()
@@ -506,7 +508,7 @@ class TableUpkeep:
         return done.expired
 
     def _lost_file_error(self) -> OutputError | None:
-        """What to say of the first file of the version seen last that is not on the disk; None if all are."""
+        """The error for the first file of the last seen version that is not on the disk; None if all are."""
         storage = self._table.storage
         names = list(self._known or ())
         found = zip(names, storage.statuses(names), strict=True)
@@ -525,7 +527,7 @@ class TableUpkeep:
         return next_merge(files) or (next_unsorted(files) if sorts else [])
 
     def _files(self) -> list[DataFile]:
-        """The files of the present version that have rows of the broker alone and were written by reput."""
+        """The files of the present version that have only rows of the broker and were written by reput."""
         self._properties, files = self._table.of_snapshot(
             lambda snapshot: (snapshot.properties, [*self._table.files(snapshot)])
         )
@@ -580,7 +582,7 @@ class TableUpkeep:
             self._remove(merged)
             self._leave(files)
             return
-        if len(merged) >= len(files) > 1:  # rows so wide that few of them fit into memory
+        if len(merged) >= len(files) > 1:  # the rows are so wide that few of them fit into memory
             self._leave_as_is(file.path for file in merged)
         self._missed_file = False
         done.merges += 1
@@ -588,9 +590,9 @@ class TableUpkeep:
         done.files_after += len(merged)
 
     def _leave(self, files: Sequence[DataFile]) -> None:
-        """Leave what cannot be merged as it is: files of which a deletion vector has taken rows.
+        """Leave files that cannot be merged unchanged: those of which a deletion vector has deleted rows.
 
-        If there are none, and all files are still there, the cause is unknown, so they all are left.
+        If there are none, and all files still exist, the cause is unknown, so all are left unchanged.
         """
         paths = {file.path for file in files}
         there = {file.path: file for file in self._table.files_of(self._broker) if file.path in paths}
@@ -610,5 +612,5 @@ class TableUpkeep:
         self._cleaned_at = version
         if LOG_KEPT in self._properties:
             return
-        with suppress(FileNotFoundError):  # another reput on this table removes it, too
+        with suppress(FileNotFoundError):  # another reput on this table also removes it
             done.commits_removed = clean_log(self._table.path, version, self._versions_kept)

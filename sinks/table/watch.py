@@ -1,8 +1,8 @@
-"""Whether a table still has the rows of one broker's transactions after what others did to it.
+"""Checks whether a table still has the rows of one broker's transactions after commits of other writers.
 
-A transaction's version proves that its rows were there, not that they still are: RESTORE removes rows and leaves the
-transactions, as does an older copy of the table, or a person who removes files. The table's own log tells who committed
-what. The broker's rows are counted only if the log has something that may concern them.
+A transaction's version proves that the table had its rows, not that it still has them. RESTORE removes rows and leaves
+the transactions, and so does an older copy of the table, or a person who removes files. The table's own log shows who
+committed what. The broker's rows are counted only if the log has something that may concern them.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from reput.sinks.table.storage import output_errors
 from reput.source.errors import OutputError, RowsLostError, SinkError, TransientError
 
 # ----------------------------------------------------------------------------------------------------------------------
-# How many rows of one broker a table must have, by physical offset, and the table's version where that was seen.
+# The number of rows of one broker that a table must have, by physical offset, and the version where that was seen.
 
-# Enough to name the range of lost rows to about a thirtieth of the log; few enough for a record with every batch.
+# Enough marks to name the range of lost rows to about a thirtieth of the log; few enough for a record with every batch.
 MARKS_MAX = 64
 
 
 @dataclass(frozen=True)
 class RowGap:
-    """How many rows of `[start, end)` of the log are missing in a table; negative if there are too many."""
+    """The number of rows of `[start, end)` of the log that a table lacks; negative if it has too many."""
 
     start: int
     end: int
@@ -39,14 +39,14 @@ class RowGap:
 
 @dataclass(frozen=True)
 class RowLedger:
-    """What was in a table at one of its versions.
+    """The rows of a table at one of its versions.
 
     Attributes
     ----------
     version
         The table's version.
     commit
-        The version's ``log.commit_digest``: another table, or a copy that went on, has a different one.
+        The version's ``log.commit_digest``: another table, or a copy that got other commits, has a different one.
     marks
         Physical offsets where records begin, ascending, each with the number of rows before it.
     """
@@ -93,7 +93,7 @@ class RowLedger:
         return [offset for offset, _ in self.marks]
 
     def with_batch(self, end: int, rows: int) -> RowLedger:
-        """The same with `rows` more up to `end`; if there are many marks, every other of the older half goes."""
+        """The ledger with `rows` more up to `end`; if there are many marks, every other one of the older half goes."""
         marks = [mark for mark in self.marks if mark[0] < end]
         marks.append((end, self.rows + rows))
         if len(marks) > MARKS_MAX:
@@ -102,16 +102,16 @@ class RowLedger:
         return replace(self, marks=tuple(marks))
 
     def without(self, taken: Iterable[RowsTaken]) -> RowLedger:
-        """The same without rows; marks between the least and the greatest of them go, as their counts are unknown."""
+        """The ledger without some rows; marks between the least and the greatest go, as their counts are unknown."""
         marks, end = list(self.marks), self.offsets[-1] if self.marks else 0
         for rows in taken:
-            # A file's bounds are also those of other brokers' rows in it; of this one no row is behind the last mark.
+            # A file's bounds include other brokers' rows in it; this broker has no row after the last mark.
             behind = [(offset, count - rows.count) for offset, count in marks if offset > min(rows.greatest, end - 1)]
             marks = [*(mark for mark in marks if mark[0] <= min(rows.least, end - 1)), *behind]
         return replace(self, marks=tuple(marks))
 
     def seen_at(self, version: int, commit: str | None) -> RowLedger:
-        """The same, seen at another version of the table."""
+        """The ledger as seen at another version of the table."""
         return replace(self, version=version, commit=commit)
 
     def until(self, end: int) -> RowLedger:
@@ -119,7 +119,7 @@ class RowLedger:
         return replace(self, marks=tuple(mark for mark in self.marks if mark[0] <= end))
 
     def with_counts(self, counts: Sequence[int]) -> RowLedger:
-        """The same offsets with `counts`, the numbers of rows found before each."""
+        """The ledger's offsets with `counts`, the numbers of rows found before each."""
         return replace(self, marks=tuple(zip(self.offsets, counts, strict=True)))
 
     def gaps(self, counts: Sequence[int]) -> list[RowGap]:
@@ -136,7 +136,7 @@ class RowLedger:
 _log = logging.getLogger("reput")
 
 _REPAIR = "'reput rebuild --only table{range}' with the same --store, --output and --table"
-# The commits that are checked for a table without a ledger: a month of one every ten minutes.
+# The number of commits checked for a table without a ledger: a month of one every ten minutes.
 _FIRST_LOOK = 5000
 _LISTED_MAX = 3
 
@@ -145,7 +145,7 @@ class TableWatch:
     """Follows one broker's rows in one table."""
 
     def __init__(self, table: DeltaTable, app_id: str, broker: str, *, log_begin: int, accepts_loss: bool) -> None:
-        """`log_begin` is where the log begins; `accepts_loss` lets it go on without lost rows from before that."""
+        """`log_begin` is where the log begins; with `accepts_loss`, lost rows from before that are not an error."""
         self._table = table
         self._app_id = app_id
         self._broker = broker
@@ -180,12 +180,12 @@ class TableWatch:
         return [file for file, _ in bad_files(self._table.storage, self._table.files_of(self._broker))]
 
     def check_before_commit(self, ledger: RowLedger, version: int) -> RowLedger:
-        """Check what others committed since `ledger` was seen, up to `version`; raises what `check_at_start` raises.
+        """Check what others committed since `ledger` was seen, up to `version`; raises the errors of `check_at_start`.
 
         Raises
         ------
         OutputError
-            Another reput has committed as this broker: what both read would be in the table twice.
+            Another reput has committed as this broker: the table would have what both read twice.
         TransientError
             Another writer overwrote one of our commits: the next start brings the rows again.
         """
@@ -219,7 +219,7 @@ class TableWatch:
             _log.warning(text, self._table.path, rows, self._broker, start, end, self._log_begin)
 
     def removed_on_purpose(self) -> list[str]:
-        """What others did to the broker's rows by DELETE, UPDATE or MERGE, as far back as the table's log goes."""
+        """Changes of the broker's rows by others with DELETE, UPDATE or MERGE, as far back as the table's log goes."""
         version = self._table.version
         seen = self._commits(max(0, version - _FIRST_LOOK), version)
         taking = [each for each in seen if isinstance(each, TableCommit) and each.is_wanted and each.removes]
@@ -242,7 +242,7 @@ class TableWatch:
         return RowLedger(version, commit_digest(self._table.storage, version), ())
 
     def _check_history(self, version: int) -> None:
-        """Without a ledger, report rows that others removed, since it is unknown whether they came back."""
+        """Without a ledger, report rows that others removed, because it is unknown whether they came back."""
         taken: list[TableCommit] | None = None  # since the first of our commits, or the last repair
         for each in self._commits(max(0, version - _FIRST_LOOK), version):
             if not isinstance(each, TableCommit):
@@ -261,7 +261,7 @@ class TableWatch:
         )
 
     def _follow(self, ledger: RowLedger, version: int, *, runs: bool = False) -> RowLedger:
-        """Bring `ledger` to `version` by the table's log and, where needed, by counting.
+        """Bring `ledger` to `version` by the table's log and, if needed, by counting.
 
         `runs` says that this run itself has seen `ledger`, so that the broker's later commits are another reput's.
         """
@@ -305,7 +305,7 @@ class TableWatch:
     def _follow_removed(self, ledger: RowLedger, version: int) -> RowLedger | None:
         """Bring `ledger` to where ``reput table forget`` removed the log; None if nothing says that it did.
 
-        The rows that were there just before must be those of the ledger, perhaps with a batch that it does not have.
+        The rows just before that must be those of the ledger, perhaps with a batch that it does not have.
         """
         before = rows_before(self._table.storage, ledger.version, version, self._broker)
         if before is None:
@@ -323,11 +323,11 @@ class TableWatch:
         return ledger.seen_at(before.version - 1, None) if before.rows == ledger.rows else None
 
     def _has_seen(self, ledger: RowLedger, version: int) -> bool:
-        """Whether the table, now at `version`, has the commit that the ledger was seen at."""
+        """Whether the table, now at `version`, has the commit at which the ledger was seen."""
         return ledger.version <= version and commit_digest(self._table.storage, ledger.version) == ledger.commit
 
     def _is_cleaned(self, ledger: RowLedger, version: int) -> bool:
-        """Whether the ledger's commit has gone from the table's log with all older ones, as its clean-up removes them.
+        """Whether the ledger's commit has gone from the table's log with all older ones, as its cleaning removes them.
 
         Others may have made thousands of commits since this broker had a message.
         """
@@ -384,7 +384,7 @@ class TableWatch:
         return RowsLostError(text, advice=advice, file=path, physical_offset=start)
 
     def _check_transaction(self, ledger: RowLedger, unknown: str) -> None:
-        """Where the log does not tell every commit, the last transaction says whether one was another reput's."""
+        """Check by the last transaction, if the log does not show every commit, whether one was another reput's."""
         committed = self._table.last_transaction_version(self._app_id)
         if committed not in {self._began_at, *ledger.offsets[-1:]}:
             raise self._second_reput_error(committed, unknown)
