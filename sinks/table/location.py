@@ -78,7 +78,7 @@ def beside(table: TableLocation, ending: str) -> TableLocation:
 
 def table_away(path: TableLocation) -> OutputAwayError:
     """The error for a table that existed before and is gone."""
-    cause = f"{path}: there is not a Delta table any more: its directory or its _delta_log is gone"
+    cause = f"{path}: there is no Delta table any more: its directory or its _delta_log is gone"
     return OutputAwayError(cause, advice="put it back, or start again", file=path)
 
 

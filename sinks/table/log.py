@@ -429,7 +429,7 @@ def read_snapshot(root: TableLocation, at: int | datetime | None = None) -> Snap
     Raises
     ------
     OutputError
-        There is not a table, or its log cannot be read.
+        There is no table, or its log cannot be read.
     OptionError
         The table has no such version.
     """

@@ -177,7 +177,7 @@ class TableLookup:
     Raises
     ------
     OutputError
-        There is not a message table, it cannot be read without Spark, or one of its files cannot be read.
+        There is no message table, it cannot be read without Spark, or one of its files cannot be read.
     """
 
     def __init__(self, root: TableLocation, *, with_body: bool = False) -> None:

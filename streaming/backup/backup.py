@@ -214,7 +214,7 @@ class BackupStatus:
 
     def text(self) -> str:
         """The status for people."""
-        newest = "there is not a restore point" if self.point is None else point_line(self.point)
+        newest = "there is no restore point" if self.point is None else point_line(self.point)
         if not self.left.bytes:
             return f"{newest}\nall is in the backup"
         seconds = duration_text(self.left.seconds)
@@ -296,7 +296,7 @@ def proof_lines(proof: Proof) -> Iterator[str]:
         others = f" and {more} more" if more else ""
         yield f"{fault.file}: {fault.what} (restore point {first}{others})"
     if not proof.points:
-        yield "there is not a restore point"
+        yield "there is no restore point"
     elif proof.faults:
         yield f"{counted(len(proof.broken), 'restore point')} cannot be restored"
     else:

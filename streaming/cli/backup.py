@@ -102,7 +102,7 @@ def list_points(source: Backup, as_json: Json = False) -> None:
 
     found = backup_store.Backup(source)
     points = [found.point(number) for number in found.numbers()]
-    typer.echo(list_json(points) if as_json else "\n".join(map(point_line, points)) or "there is not a restore point")
+    typer.echo(list_json(points) if as_json else "\n".join(map(point_line, points)) or "there is no restore point")
 
 
 @backup.command(epilog="Example: reput backup describe --from /backup/broker-a")

@@ -35,7 +35,7 @@ def run_table_query(
     OptionError
         The options do not go together, or one has a value that it does not allow.
     OutputError
-        There is not a message table, or it cannot be read.
+        There is no message table, or it cannot be read.
     """
     check_format(output_format)
     ask = _question(options)

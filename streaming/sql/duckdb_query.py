@@ -215,7 +215,7 @@ def duckdb_query(
     Raises
     ------
     OutputError
-        There is not a Delta table at `table`, or it cannot be read.
+        There is no Delta table at `table`, or it cannot be read.
     OptionError
         The statement contains something that is not known to only read, or DuckDB does not understand it; or the table
         has no such version.

@@ -638,7 +638,7 @@ def query(
     Raises
     ------
     OutputError
-        There is not a Delta table at `table`, or it cannot be read.
+        There is no Delta table at `table`, or it cannot be read.
     OptionError
         The statement contains something that is not known to only read, or Spark does not understand it.
     """

@@ -211,7 +211,7 @@ def verify_table(
     Raises
     ------
     OutputError
-        There is not a Delta table at `path`, or it has other columns.
+        There is no Delta table at `path`, or it has other columns.
     """
     storage = table_storage(path)
     if not storage.files(LOG):

@@ -565,7 +565,7 @@ def test_a_table_removed_under_it_is_not_continued(opened: Open) -> None:
     for version in range(3):
         table.append([], app_id=APP, version=version)
     shutil.rmtree(table.path)
-    with pytest.raises(OutputError, match="there is not a Delta table any more"):
+    with pytest.raises(OutputError, match="there is no Delta table any more"):
         table.append([], app_id=APP, version=3)
     assert not table.path.exists()
     opened()
@@ -593,17 +593,17 @@ def test_append_inside_foreach_batch(spark: SparkSession, opened: Open, tmp_path
 def test_a_table_that_is_away_is_not_made_anew(tmp_path: Path) -> None:
     """Neither at the next opening nor by a file of its own: the place may be a mount point."""
     path = tmp_path / "away"
-    with pytest.raises(OutputAwayError, match="there is not a Delta table any more"):
+    with pytest.raises(OutputAwayError, match="there is no Delta table any more"):
         DeltaTable.open_or_create(path, SCHEMA, properties={}, must_exist=True)
     assert not path.exists()
     table = DeltaTable.open_or_create(path, SCHEMA, properties={})
     path.rename(tmp_path / "elsewhere")
     for _ in range(2):
-        with pytest.raises(OutputAwayError, match="there is not a Delta table any more"):
+        with pytest.raises(OutputAwayError, match="there is no Delta table any more"):
             table.storage.put("part-0.parquet", b"data", durable=False)
-        with pytest.raises(OutputAwayError, match="there is not a Delta table any more"), table.storage.new("part-1"):
+        with pytest.raises(OutputAwayError, match="there is no Delta table any more"), table.storage.new("part-1"):
             pass
-        with pytest.raises(OutputAwayError, match="there is not a Delta table any more"):
+        with pytest.raises(OutputAwayError, match="there is no Delta table any more"):
             table.last_transaction_version(APP)
         path.mkdir(exist_ok=True)
         assert list(path.iterdir()) == []

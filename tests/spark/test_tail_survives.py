@@ -191,7 +191,7 @@ def directories_go(stage: Stage) -> None:
     log, table = stage.root / "store" / "commitlog", stage.root / "table"
     with stage.fault({"logic", "table"}, "is gone|no commitlog at"), stage.writer.suspended(), away(log):
         stage.waits("logic", "table")
-    with stage.fault({"table"}, "there is not a Delta table any more"), away(table):
+    with stage.fault({"table"}, "there is no Delta table any more"), away(table):
         before = stage.tail.end_offset("consumequeue")
         stage.waits("table")
         stage.wait(lambda: stage.tail.end_offset("consumequeue") > before)

@@ -232,7 +232,7 @@ def test_commands(tmp_path: Path) -> None:
         if path.startswith(("consumequeue/", "commitlog/")) or (path.startswith("config/") and path.endswith(".json")):
             assert restored[path].rstrip(b"\0") == data.rstrip(b"\0"), path
     (tmp_path / "b" / "points" / "0000000001.json").unlink()
-    assert "there is not a restore point" in run_reput(["backup", "verify", *backup], code=1).output
+    assert "there is no restore point" in run_reput(["backup", "verify", *backup], code=1).output
     assert "it has none" in run_reput(["backup", "describe", *backup], code=2).output
     assert "has no restore point" in run_reput(["restore", *backup, "--to", str(tmp_path / "r")], code=2).output
 
