@@ -15,12 +15,11 @@ from reput.source.options import nearest, shown
 from reput.source.times import time_of, utc_text
 from reput.streaming.ask.store_relations import consumer_offsets
 from reput.streaming.ask.values import literal
+from reput.streaming.config.consumer_offsets import CONSUMER_OFFSETS
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.sql.duckdb_query import duckdb_query
 from reput.streaming.sql.output import ListedResult
 
-#: The file of offsets that a broker reads at its start.
-CONSUMER_OFFSETS: Final = "consumerOffset.json"
 _COLUMNS: Final = (
     "broker",
     "consumer_group",

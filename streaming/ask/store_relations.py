@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +24,7 @@ from reput.source.log.store_layout import is_file_name, rocksdb_queues
 from reput.source.record.message_decoder import Message
 from reput.source.record.message_origin import OP_TOPIC
 from reput.source.times import time_of
+from reput.streaming.config.consumer_offsets import table_of
 
 if TYPE_CHECKING:
     from reput.streaming.config.pipeline import PipelineConfig
@@ -85,14 +87,7 @@ def subscription_groups(store: Path) -> Iterator[tuple[str]]:
 
 def _table(path: Path, name: str) -> dict[str, Any]:
     """Return the table `name` as a broker would load it (``load_config_file``)."""
-
-    def decode(value: Any) -> dict[str, Any]:
-        found = value[name]
-        if not isinstance(found, dict):
-            raise TypeError(f"{name} is not a table")
-        return found
-
-    found = load_config_file(path, decode, f"a broker's {name}", advice="restore it")
+    found = load_config_file(path, partial(table_of, name=name), f"a broker's {name}", advice="restore it")
     if found is None:
         raise StoreError(f"no {path}", advice="a broker that keeps its configuration in RocksDB has none", file=path)
     return found

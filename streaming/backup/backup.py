@@ -1,7 +1,7 @@
-"""`reput backup`: restore points of a store, one, or one after the other beside a running broker.
+"""`reput backup`: a restore point of a store, or one after another beside a running broker.
 
-Nothing is written into the store, and a running broker is not asked anything: its log and its files are read as they
-are on the disk.
+Nothing is written into the store, and a running broker is not asked anything: its log and its files are read from the
+disk as they are.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ _log = logging.getLogger("reput")
 #: Whether the queues were in RocksDB alone; the other settings of a restore point are options.
 IN_ROCKSDB: Final = "queuesInRocksDB"
 _DELAYS: Final = "messageDelayLevel"
-# A setting that no broker.conf has.
+# A setting that is not in broker.conf.
 _VERSION: Final = "brokerVersion"
 
 
 def settings_of(config: PipelineConfig) -> dict[str, Any]:
-    """The settings that a restore point records, by the names of options, and `IN_ROCKSDB`."""
+    """Return the settings that a restore point records, by the names of options, and `IN_ROCKSDB`."""
     delays = " ".join(f"{delay // 1000}s" for delay in values_of(config.source)[_DELAYS])
     made = made_for(config, config.store, queues=True, index=True)
     return {**made, _DELAYS: delays, IN_ROCKSDB: config.makes_rocksdb}
 
 
 def settings_at(point: RestorePoint, given: Sequence[str], broker_conf: Path | None) -> list[str]:
-    """The settings with which a restore point is restored; see `settings_in`.
+    """Return the settings with which a restore point is restored; see `settings_in`.
 
     Raises
     ------
@@ -63,7 +63,7 @@ def settings_at(point: RestorePoint, given: Sequence[str], broker_conf: Path | N
 
 
 def settings_in(point: RestorePoint, given: Sequence[str], broker_conf: Path | None) -> list[str]:
-    """The settings of a restore point as ``name=value``, without those that are `given` so or by a broker.conf."""
+    """Return the settings of a restore point as ``name=value``, without those that are `given` or in broker.conf."""
     stated = {text.partition("=")[0].strip().lower() for text in given} | {IN_ROCKSDB.lower()}
     names = point.settings if broker_conf is None else [_VERSION]
     return [f"{name}={str(point.settings[name]).lower()}" for name in names if name.lower() not in stated]
@@ -77,20 +77,20 @@ def log_of(config: PipelineConfig) -> LogReader:
 
 @dataclass(frozen=True)
 class Retention:
-    """Which restore points stay: the newest `points`, and what the last `days` need; None of both keeps all."""
+    """The restore points to keep: the newest `points`, and those that the last `days` need; None of both keeps all."""
 
     points: int | None = None
     days: float | None = None
 
     def apply(self, backup: Backup, *, is_alone: bool) -> list[int]:
-        """Remove what need not stay; returns the numbers of the restore points. The errors are those of `expire`."""
+        """Remove restore points that need not stay; return their numbers. The errors are those of `expire`."""
         keep_ms = None if self.days is None else int(self.days * 86_400_000)
         now_ms = time.time_ns() // 1_000_000
         return backup.expire(now_ms, keep_points=self.points, keep_ms=keep_ms, is_alone=is_alone)
 
 
 class BackupRun:
-    """A backup of the store of `config` to a location, which no other one writes to meanwhile."""
+    """A backup of the store of `config` to a location, where no other backup writes meanwhile."""
 
     def __init__(
         self, config: PipelineConfig, target: TableLocation, retention: Retention, *, block_bytes: int = BLOCK_BYTES
@@ -127,7 +127,7 @@ class BackupRun:
     def step(self) -> RestorePoint | None:
         """Make a restore point; None if nothing has changed since the last. The errors are those of the writer.
 
-        After an error the next step begins with what the backup has then.
+        After an error the next step begins with the present contents of the backup.
         """
         if self._lock is not None:
             self._lock.check_in_place()
@@ -141,13 +141,13 @@ class BackupRun:
         return point
 
     def unprotected(self) -> Unprotected:
-        """Return what the backup does not have yet; the errors are those of ``LogReader.end``."""
+        """Return the part of the log that the backup does not have yet; the errors are those of ``LogReader.end``."""
         log = log_of(self._config) if self._writer is None else self._writer.log
         begin = log.queue().min_offset if self.last is None else self.last.end
         return unprotected(log, self.last, log.end(begin))
 
     def expire(self) -> list[int]:
-        """Remove what need not stay; returns the numbers of the restore points."""
+        """Remove restore points that need not stay; return their numbers."""
         return self._retention.apply(self._backup, is_alone=isinstance(self._backup.location, Path))
 
 
@@ -184,7 +184,7 @@ class Unprotected(NamedTuple):
 
 
 def unprotected(log: LogReader, point: RestorePoint | None, end: int) -> Unprotected:
-    """The log up to `end` that `point` does not have; the errors are those of ``LogReader.queue``."""
+    """Return the log up to `end` that `point` does not have; the errors are those of ``LogReader.queue``."""
     queue = log.queue()
     begin = max(queue.min_offset, point.end if point is not None else 0)
     if end <= begin:
@@ -197,7 +197,7 @@ def unprotected(log: LogReader, point: RestorePoint | None, end: int) -> Unprote
 
 @dataclass(frozen=True)
 class BackupStatus:
-    """How far a backup is behind its store: the newest restore point, None without one, and what it does not have."""
+    """A backup beside its store: the newest restore point (None without one), and the log that it lacks."""
 
     point: RestorePoint | None
     left: Unprotected
@@ -229,7 +229,7 @@ def status_of(config: PipelineConfig, source: TableLocation) -> BackupStatus:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What the commands print.
+# The output of the commands.
 
 
 def point_fields(point: RestorePoint) -> dict[str, Any]:
@@ -256,7 +256,7 @@ def point_line(point: RestorePoint) -> str:
 
 
 def describe_fields(point: RestorePoint) -> dict[str, Any]:
-    """All that a restore point has, for JSON."""
+    """Return everything about a restore point, for JSON."""
     config = [{"path": file.path, "size": file.size, "sha256": file.sha256} for file in point.config]
     parts = [{"name": part.name, "size": part.size, "sha256": part.sha256} for part in point.parts]
     made: Mapping[str, Any] = {"store": point.store, "reput": point.reput, "settings": dict(point.settings)}
@@ -264,7 +264,7 @@ def describe_fields(point: RestorePoint) -> dict[str, Any]:
 
 
 def describe_lines(point: RestorePoint) -> Iterator[str]:
-    """All that matters of a restore point, for people."""
+    """Yield everything that matters about a restore point, for people."""
     yield point_line(point)
     yield f"  store     {point.store}, segments of {size_text(point.mapped_file_size)}"
     yield f"  made by   reput {point.reput}"
@@ -278,7 +278,7 @@ def describe_lines(point: RestorePoint) -> Iterator[str]:
 
 
 def proof_json(proof: Proof, sample: Mapping[str, Any] | None = None) -> str:
-    """The result of `reput backup verify` as one JSON object, with a `sample` that was restored, if there is one."""
+    """Return the result of `reput backup verify` as one JSON object, with that of a restored `sample`, if any."""
     faults = [{"file": each.file, "what": each.what, "points": list(each.points)} for each in proof.faults]
     counts = {"points": proof.points, "files": proof.files, "bytes": proof.bytes, "logBytes": proof.log_bytes}
     found = {**counts, "broken": proof.broken, "faults": faults}

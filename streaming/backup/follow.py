@@ -1,4 +1,4 @@
-"""`reput backup --follow`: a restore point every few seconds beside a running broker, and what it says of itself."""
+"""`reput backup --follow`: a restore point every few seconds beside a running broker, and the state of that run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from reput.streaming.status.run_state import State
 
 _log = logging.getLogger("reput")
 
-#: At most this long a message is unprotected at the default interval.
+#: The longest time for which a message is unprotected at the default interval.
 LAGGING_FROM_S: Final = 10.0
 _LOOKED_EVERY_S: Final = 1.0
 _SLICE_S: Final = 0.2
@@ -195,7 +195,7 @@ class BackupFollower:
         self._manager.stopping()
 
     def _attempt(self) -> None:
-        """Make a restore point, and remove what need not stay; wait for what may pass."""
+        """Make a restore point, and remove old ones; wait after a failure that may pass."""
         state = self._state
         try:
             point = self._run.step()
@@ -222,16 +222,16 @@ class BackupFollower:
         self._tell()
 
     def _look(self) -> None:
-        """Look how much of the log the backup does not have."""
+        """Find out how much of the log the backup lacks."""
         try:
             self._state.unprotected = self._run.unprotected()
         except Exception as error:
             if not may_pass_in_a_run(error):
                 raise
-            self._state.unprotected = None  # the next step tells what is wrong
+            self._state.unprotected = None  # the next step reports the failure
 
     def _tell(self) -> None:
-        """Log a line for the first restore point, and then for what has been made, now and then."""
+        """Log a line for the first restore point, and then now and then for those made since."""
         now, made = self._clock(), self._state.points - self._told_points
         if made and now - self._told_at >= self._options.progress_every_ms / 1000:
             _log.info("%s: %s", counted(made, "restore point"), self._state.reason)

@@ -54,12 +54,12 @@ from reput.streaming.verify.verify import VerifyRequest, verify
 
 _log = logging.getLogger("reput")
 
-#: What the restored store is: in the target once all of it is in place.
+#: The result of a restore: in the target once everything is in place.
 RESTORED: Final = (REPUT, "restored.json")
-# Of a restore of a part of the log: where all of it is meanwhile.
+# The place of the whole log while a part of it is restored.
 _WHOLE: Final = "whole"
 _DELAYED: Final = b"SCHEDULE_TOPIC_XXXX"
-# What is in an empty directory.
+# The names that an empty directory may have.
 _IGNORED: Final = {LOCK, "lost+found"}
 _FOUND_IN: Final = (
     ("consumerOffset.json", "offsetTable"),
@@ -75,9 +75,10 @@ _Ends = Mapping[tuple[bytes, int], int]
 
 @dataclass(frozen=True)
 class RestoreRequest:
-    """From where, to where and up to which moment: a time in milliseconds since 1970, or a physical offset.
+    """The source, the target and the moment of a restore: a time in milliseconds since 1970, or a physical offset.
 
-    Without a time or an offset it is the newest restore point, or the one of this number. `part` of its messages.
+    Without a time or an offset it is the newest restore point, or the one of this number. With `part`, only some
+    messages are restored.
     """
 
     source: TableLocation
@@ -176,7 +177,7 @@ def restore(request: RestoreRequest, load: Load) -> Restored:
 
 
 def restore_sample(source: TableLocation, points: Sequence[int], load: Load) -> Restored:
-    """Restore one of these restore points, any of them, into a scratch directory, which is removed then.
+    """Restore one of these restore points, chosen at random, into a scratch directory, which is removed then.
 
     The errors are those of `restore`.
     """
@@ -186,7 +187,7 @@ def restore_sample(source: TableLocation, points: Sequence[int], load: Load) -> 
 
 
 def _earlier(files: DurableFiles) -> Restored | None:
-    """Return the result of an earlier restore that was stopped just before its end; raises OptionError for a store."""
+    """Return the result of an earlier restore that was stopped just before its end; raise OptionError for a store."""
     note = files.root.joinpath(*RESTORED)
     if note.exists() and abort_left_by(files.root) is LeftBy.REPUT:
         files.remove_tree(*REBUILD_ROOT)
@@ -217,7 +218,7 @@ class _Restoring:
         self._backup = backup
         self._request = request
         self._work = work
-        # Where the whole log is; a part of it goes into the store.
+        # The place of the whole log; a part of it goes into the store.
         self._whole = DurableFiles(work.root / _WHOLE) if request.part else work
         self._load = load
         self._notes: list[str] = []
@@ -238,7 +239,7 @@ class _Restoring:
                 f"the log is restored to {COMMIT_LOG}/ of --to, and broker.conf has it in {config.commit_log[0]}",
                 advice="leave its path out of broker.conf",
             )
-        # A backup has nothing of a broker's by which later commands know its release.
+        # A backup lacks the files of a broker by which later commands know its release.
         version = broker_version(config.broker.version, self._work.root)
         for sign in SIGNS:
             if version >= sign.made_since:
@@ -324,7 +325,7 @@ class _Restoring:
     # --- the log --------------------------------------------------------------------------------------------------
 
     def _log_of(self, point: RestorePoint) -> RestorePoint:
-        """Write the segments that the moment needs; returns the restore point with these alone."""
+        """Write the segments that the moment needs; return the restore point with only these."""
         size, at_ms = point.mapped_file_size, self._request.at_ms
         self._whole.make_directory(COMMIT_LOG)
         if not point.parts:
@@ -333,7 +334,7 @@ class _Restoring:
         if self._request.offset is not None:
             point = point.up_to(self._end_of_segment(begins, size, self._request.offset))
         elif at_ms is not None:
-            # Messages are stored in the order of their times, but for a broker whose clock was set back.
+            # Messages are stored in the order of their times, unless the broker's clock was set back.
             stored = [self._first_stored(point, begin) for begin in begins]
             known = [(time_ms, begin) for time_ms, begin in zip(stored, begins, strict=True) if time_ms is not None]
             last = bisect_right([time_ms for time_ms, _ in known], at_ms)
@@ -357,14 +358,14 @@ class _Restoring:
 
     @staticmethod
     def _end_of_segment(begins: list[int], size: int, offset: int) -> int:
-        """The end of the segment with the byte before `offset`, of the first one at least."""
+        """Return the end of the segment with the byte before `offset`, at least that of the first segment."""
         return max(begins[0], begins[max(0, bisect_right(begins, offset - 1) - 1)]) + size
 
     def _first_stored(self, point: RestorePoint, begin: int) -> int | None:
         return first_store_timestamp(self._backup.read_log(point, begin, begin + HEAD_SIZE), 0)
 
     def _cut(self, point: RestorePoint) -> int:
-        """Cut the log that was written after the last record of the moment; returns the offset of the cut."""
+        """Remove the records that were written after the last record of the moment; return the offset of the cut."""
         queue = MappedFileQueue.load([self._whole.root / COMMIT_LOG], point.mapped_file_size or None)
         cut = point.end
         if self._request.at_ms is not None:
@@ -379,13 +380,13 @@ class _Restoring:
             if file.file_from_offset >= cut and file.file_from_offset > point.begin:
                 self._whole.remove(*path)
             elif cut < file.end:
-                for size in (cut - file.file_from_offset, file.size):  # what is after the cut becomes zeros
+                for size in (cut - file.file_from_offset, file.size):  # everything after the cut becomes zeros
                     self._whole.create(*path, size=size, keeps=True)
         self._whole.sync()
         return cut
 
     def _keep_part(self, point: RestorePoint, cut: int) -> int:
-        """Write the part that is wanted into the store; returns where it ends."""
+        """Write the part that is wanted into the store; return where it ends."""
         part = self._request.part
         queue = MappedFileQueue.load([self._whole.root / COMMIT_LOG], point.mapped_file_size or None)
         end = write_part(self._whole, queue, cut, part, self._work)
@@ -396,10 +397,10 @@ class _Restoring:
             self._notes.append("messages of these topics that are delayed, timed, half or in retry are not in it")
         return end
 
-    # --- what is made of it ---------------------------------------------------------------------------------------
+    # --- queues, index and offsets --------------------------------------------------------------------------------
 
     def _lower_offsets(self, ends: _Ends) -> int:
-        """Lower each offset that leads beyond its queue to its end; returns how many."""
+        """Lower each offset beyond its queue's end to that end; return how many."""
         lowered = 0
         for name, table in _FOUND_IN:
             path = self._work.root / "config" / name
@@ -432,12 +433,12 @@ def predicted(request: RestoreRequest, made: Restored, load: Load, broker_conf: 
     return Predicted("\n".join(verdict(each.prediction) for each in found.diagnoses), found.is_harmless)
 
 
-# A restore point this much older than the moment is reported: the backup may have stopped.
+# A restore point that is older than the moment by this much is reported: the backup may have stopped.
 _TOLD_MS: Final = 10_000
 
 
 def _lowered(table: dict[str, Any], name: str, ends: _Ends) -> int:
-    """Lower the offsets of a file's `table` in place; returns how many led beyond."""
+    """Lower the offsets of a file's `table` in place; return how many were beyond their queue's end."""
     lowered = 0
 
     def least(holder: dict[str, Any], key: str, topic: bytes, queue_id: int) -> None:
@@ -454,7 +455,7 @@ def _lowered(table: dict[str, Any], name: str, ends: _Ends) -> int:
         elif isinstance(value, dict):
             for queue_id in value:
                 least(value, queue_id, topic, int(queue_id))
-        else:  # a light queue is one, of number 0
+        else:  # a light topic has one queue, of number 0
             least(table, key, topic, 0)
     return lowered
 

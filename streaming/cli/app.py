@@ -30,14 +30,14 @@ from reput.streaming.process.environment import made_absolute
 from reput.streaming.process.interruption import InterruptedBySignal, is_interrupted
 from reput.streaming.process.terminal import STANDARD_OUTPUT, drop_output
 
-# The class of click's, which Typer has by another name from one release to the next.
+# click's class, whose name in Typer changes from one release to the next.
 _UsageError: Final[type[Exception]] = typer.BadParameter.__mro__[1]
 _WORDS: Final = "reput.words"
 # More than any first line of a help has.
 _LINE_MAX: Final = 500
 
 
-#: The commands in the order of the help, by what they are for.
+#: The commands in the order of the help, by purpose.
 SECTIONS: Final = {
     "Keep": ("tail", "status"),
     "Repair": ("rebuild", "recover", "resurrect"),
@@ -112,7 +112,7 @@ class AllCommands(TyperGroup):
             from typer.completion import completion_init  # type: ignore[attr-defined]  # noqa: PLC0415
 
             completion_init()
-            # click, and most that tell how to do it, name the shell first; Typer names it last.
+            # click, and most instructions, name the shell first; Typer names it last.
             first, _, last = asked.partition("_")
             if last in ("source", "complete"):
                 os.environ[variable] = f"{last}_{first}"
@@ -174,7 +174,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 class _Command(WholeLine, TyperCommand):
     """A command that prints its errors in one line (``run_or_fail``); what its function returns is its exit code."""
 
-    #: Names that options had in earlier releases, with today's; the help does not show them.
+    #: Earlier names of options, each with today's; the help does not show them.
     old_names: Mapping[str, str] = {}
 
     def make_parser(self, ctx: Any) -> Any:
@@ -298,11 +298,11 @@ app = Application(
     rich_markup_mode=None,
 )
 _JSON_FORMAT = "json"
-# A command that runs for years, and keeps files of what it says.
+# A command that runs for years, and keeps its output in files.
 _SERVICE = "tail"
-# Whether the command prints JSON: then its error is JSON, too.
+# Whether the command prints JSON: then its error is also JSON.
 _is_read_by_program: ContextVar[bool] = ContextVar("is_read_by_program", default=False)
-# What makes the lines of the command's log, once the log is set up.
+# Makes the lines of the command's log, once the log is set up.
 _lines: ContextVar[LogLines | None] = ContextVar("lines", default=None)
 
 
@@ -399,7 +399,7 @@ def main_options(
     ] = False,
 ) -> None:
     """Check the limits of the system before a command runs."""
-    # Checked before modules are loaded that need memory and descriptors themselves.
+    # Check this before loading modules that need memory and descriptors themselves.
     run_or_fail(lambda: check_limits(_NEEDS.get(context.invoked_subcommand or "", READING)))
 
 

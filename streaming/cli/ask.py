@@ -33,7 +33,7 @@ _CONSUMPTION: Final = "consumption"
 _CONSUMED: Final = "consumed"
 _EVIDENCE: Final = "evidence"
 _METAVARS: Final = {"text": "<text>", "integer": "<number>", "time": "<time>"}
-# Every question that takes a key takes a unique key as well; `reput query` tells them apart.
+# Every question that takes a key also takes a unique key; `reput query` tells them apart.
 _OTHER_NAMES: Final = {**OLD_NAMES, "--uniq-key": "--key"}
 _TIME_HELP: Final = " A time is 2026-01-31T12:00:00Z, milliseconds, or how long ago: 30m, 2h, 7d."
 

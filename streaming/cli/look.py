@@ -288,6 +288,7 @@ def offsets(
     if output_format not in _FORMATS:
         raise OptionError(f"--format {output_format}: one of {', '.join(_FORMATS)} wanted")
     from reput.streaming.ask import offsets_at as command  # noqa: PLC0415  --help need not wait for the modules
+    from reput.streaming.config.consumer_offsets import CONSUMER_OFFSETS  # noqa: PLC0415
     from reput.streaming.query.options import parse_time  # noqa: PLC0415
     from reput.streaming.sql.output import output_file, standard_output, write_result  # noqa: PLC0415
 
@@ -298,10 +299,10 @@ def offsets(
         config = settings.load(store, only_reads=True, reads_backup=True)
         now = command.offsets_now(config)
     found = command.offsets_at(table, parse_time(at), broker)
-    if output_format == command.CONSUMER_OFFSETS or now is not None:
+    if output_format == CONSUMER_OFFSETS or now is not None:
         command.one_broker(found)
     with standard_output() if result is None else output_file(result, table, option="--result") as out:
-        if output_format == command.CONSUMER_OFFSETS:
+        if output_format == CONSUMER_OFFSETS:
             command.write_consumer_offsets(found, out)
         else:
             write_result(command.as_rows(found, now), output_format, out)

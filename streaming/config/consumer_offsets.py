@@ -157,13 +157,13 @@ class ConsumerOffsetsWatch:
         found = json_of(data)
         offsets = self._of_value(found)
         if self._with_lmq:
-            for name, offset in _table_of(found, _LMQ_TABLE).items():
+            for name, offset in table_of(found, _LMQ_TABLE).items():
                 if (consumer := consumer_of(name)) is not None:
                     offsets.setdefault(consumer, {})[0] = number_of(offset)
         return offsets
 
     def _of_value(self, value: Any) -> Offsets:
-        return offsets_of(_table_of(value, _TABLE))
+        return offsets_of(table_of(value, _TABLE))
 
     def _quick(self, data: bytes) -> Offsets | None:
         """Return the offsets of a whole file in the form that brokers write; only groups that have changed are decoded.
@@ -237,7 +237,8 @@ def offsets_of(table: dict[str, Any]) -> Offsets:
     return found
 
 
-def _table_of(value: Any, name: str) -> dict[str, Any]:
+def table_of(value: Any, name: str) -> dict[str, Any]:
+    """Return the table `name` of a file of ``config/``; raise LookupError or TypeError if no broker wrote it."""
     found = value[name]
     if not isinstance(found, dict):
         raise TypeError(f"{name} is not a table")

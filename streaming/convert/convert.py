@@ -68,7 +68,7 @@ from reput.streaming.rebuild.rebuild import rebuild
 _log = logging.getLogger("reput")
 
 _KV_STORE, _COMPACTION_LOG = "kvStore", ("compaction", "compactionLog")
-# What is done, in the new store; where it was done before, and what else is not for a broker.
+# The result of a conversion, in the new store; and the plan of one that was stopped.
 _CONVERTED = (REPUT, "convert.json")
 _PLAN = (*REBUILD_ROOT, "convert-plan.json")
 # Settings with which a broker keeps physical offsets in RocksDB.

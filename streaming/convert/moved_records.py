@@ -1,4 +1,4 @@
-"""Where each record went that is copied into another log, and what names records by their places."""
+"""The new places of records that are copied into another log, and of everything that names records by their places."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ _MOVED = (*REBUILD_ROOT, "moved")
 
 
 class MovedRecords:
-    """Where the records of the old log `queue` are in the new one; kept in a file for each old segment."""
+    """The places of the records of the old log `queue` in the new one; kept in a file for each old segment."""
 
     def __init__(self, files: DurableFiles, queue: MappedFileQueue) -> None:
         self._files = files
         self._queue = queue
         self._known: dict[int, np.ndarray[tuple[int, int], np.dtype[np.int64]]] = {}
-        # Of the segment that is being copied.
+        # The records of the segment that is being copied.
         self._old: list[int] = []
         self._new: list[int] = []
 
     def load(self, file: MappedFile) -> tuple[int, int] | None:
-        """The number of records of a segment that was copied whole, and where they end in the new log; else None."""
+        """Return the number of records of a segment that was copied whole, and their end in the new log; else None."""
         path = self._files.root.joinpath(*_MOVED, file_name(file.file_from_offset))
         if not path.exists():
             return None
@@ -47,13 +47,13 @@ class MovedRecords:
         return pair.shape[1] - 1, int(pair[1, -1])
 
     def note(self, old: int, new: int) -> None:
-        """Note where a record of the segment that is being copied went."""
+        """Note the new place of a record of the segment that is being copied."""
         self._old.append(old)
         self._new.append(new)
 
     def finish(self, file: MappedFile, end: int) -> None:
         """Note durably that the segment is copied; the new log ends at `end`, and is durable."""
-        # The last pair is no record's.
+        # The last pair is the end of the segment, not a record.
         pair, data = np.array([[*self._old, file.end], [*self._new, end]], np.int64), io.BytesIO()
         np.save(data, pair)
         self._files.replace(*_MOVED, file_name(file.file_from_offset), data=data.getbuffer())
@@ -90,12 +90,12 @@ class MovedRecords:
 
     @property
     def last(self) -> int:
-        """Where the last record was in the old log, which has one."""
+        """Return the place of the last record in the old log, which has one."""
         known = [self._known[at] for at in sorted(self._known)]
         return int(next(pair[0, -2] for pair in reversed(known) if pair.shape[1] > 1))
 
     def times(self) -> Iterator[tuple[int, int]]:
-        """For each old segment with records: where its last one is now, and when the segment was written last (ns)."""
+        """Yield the new place of the last record of each old segment, and when the segment was last written (ns)."""
         for file in self._queue.files:
             known = self._known.get(file.file_from_offset)
             if known is not None and known.shape[1] > 1:
@@ -108,7 +108,7 @@ def copy_records(
     moved: MovedRecords,
     chosen: Callable[[Window], Sequence[bool]] | None = None,
 ) -> None:
-    """Append the records of a segment's windows, or those that are `chosen`, one truth value each, and flush them."""
+    """Append the records of a segment's windows and flush them: all, or the `chosen`, a truth value each."""
     for window in windows:
         data, parts = window.data.data, window.parts
         if chosen is not None and len(parts):

@@ -35,8 +35,8 @@ from reput.source.printable import printable
 from reput.streaming.process.jvm import has_jvm_died, last_jvm
 
 _LINE_LENGTH_MAX = 600
-# The connections of a killed process close before the process has ended.
-_JVM_ENDS_WITHIN_S = 0.5
+#: The connections of a killed process close before the process has ended.
+JVM_ENDS_WITHIN_S = 0.5
 _DEFECT = 70  # EX_SOFTWARE of sysexits.h
 _TRACEBACK, _TRACEBACKS_KEPT = "reput-traceback-", 20
 # The attribute of an error with the name of its file, so that it gets only one file.
@@ -102,7 +102,7 @@ def failure_of(error: BaseException) -> ReputError:
     text = text_of(error)
     if (remote := remote_error(text)) is not None:
         return remote
-    if has_jvm_died(within_s=_JVM_ENDS_WITHIN_S) or isinstance(error, Py4JNetworkError):
+    if has_jvm_died(within_s=JVM_ENDS_WITHIN_S) or isinstance(error, Py4JNetworkError):
         return jvm_death()
     if isinstance(error, MemoryError) or any(words in text for words in _OUT_OF_MEMORY):
         return TransientError(

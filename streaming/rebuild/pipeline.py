@@ -1,6 +1,6 @@
-"""How a rebuild goes through the log, and what it prints: one line a second, and a report at the end.
+"""The pipeline of a rebuild through the log, and its output: one line a second, and a report at the end.
 
-Tasks read one stretch after the other, and what is read is written in waves.
+Tasks read one stretch after the other, and the effects are written in waves.
 """
 
 from __future__ import annotations
@@ -113,9 +113,9 @@ class _InOrder:
         self._is_ended = False
 
     def put(self, number: int, read: RangeEffects) -> None:
-        """Hand on a range when those before it have been: what was read up to its start makes that proven.
+        """Hand on a range after those before it: when they were read up to its start, the start is proven.
 
-        None is handed on behind one that is not whole.
+        Nothing is handed on after a range that is not whole.
         """
         with self._lock:
             if self._is_ended:
@@ -125,7 +125,7 @@ class _InOrder:
                 self._hand_on(each)
 
     def end(self, results: Sequence[RangeEffects]) -> None:
-        """Hand on the rest of what was read; later results of tasks are ignored."""
+        """Hand on the rest of the ranges; later results of tasks are ignored."""
         with self._lock:
             self._is_ended = True
             for each in results[self._next :]:
@@ -148,13 +148,13 @@ def _begin(
 
 
 _READ_AT_ONCE = 2
-# A wave is at least such a part of a stretch: the writers begin early and end soon after the readers. There are fewer
-# where each is a commit of a table, or is written by tasks of a cluster, which write each index file in one.
+# A stretch has at most this many waves: the writers begin early and end soon after the readers. There are fewer
+# if each is a commit of a table, or is written by tasks of a cluster, one for each index file.
 _WAVES_A_STRETCH, _LARGE_WAVES_A_STRETCH = 8, 2
 
 
 class RebuildPipeline:
-    """Reads stretch after stretch, and writes what was read while more is read."""
+    """Reads stretch after stretch, and writes the effects while more is read."""
 
     def __init__(
         self,
@@ -178,7 +178,7 @@ class RebuildPipeline:
         self._table: MessageTable | None = table
         self._bytes_a_range = (config.table if table else config.rebuild).max_bytes_per_partition
         self._bytes_a_stretch = config.rebuild.max_bytes_per_wave
-        if tasks.is_on_cluster:  # no core is without a range
+        if tasks.is_on_cluster:  # every core gets a range
             self._bytes_a_stretch = max(self._bytes_a_stretch, self._bytes_a_range * tasks.parallelism)
         self._wanted = request.queue_filter
         needs = LogicSinks.open(config, DurableFiles(root)).needs
@@ -195,8 +195,8 @@ class RebuildPipeline:
         """Read `[start, end)` and write its effects; records begin or end at both offsets."""
         name = "tableMaxBytesPerPartition" if self._table else "rebuildMaxBytesPerPartition"
         check_range_count(name, self._bytes_a_range, min(end - start, self._config.rebuild.max_bytes_per_wave))
-        # A stretch and a wave end where a sink ends that is ahead of others: queues and index take a wave whole or not.
-        # A table may end inside a range that has been damaged since, or is one damaged range under this onDamage.
+        # A stretch and a wave end where a sink ends that is ahead of others: queues and index take whole waves. A table
+        # may end inside a range that has been damaged since, or is one damaged range under this onDamage.
         stops = {aligned(self._log, sink.end_offset) for writer in self._writers for sink in writer.sinks} | {end}
         waves = Waves(start, self._worth_a_wave, stops)
         with waves.written_beside(lambda: self._write_all(waves)):
@@ -205,7 +205,7 @@ class RebuildPipeline:
             writer.finish()
 
     def pass_over(self, end: int, start: int) -> None:
-        """Continue at `start`, durably: the segments of `[end, start)` are missing, and none of it was read."""
+        """Continue at `start`, durably: the segments of `[end, start)` are missing, so none of it was read."""
         _log.warning(
             "rebuild: the segments of [%d, %d) are missing, %d bytes; continuing after them", end, start, start - end
         )
@@ -232,7 +232,7 @@ class RebuildPipeline:
             results = reads.popleft().results()
             self._progress.add_seconds("read", time.monotonic() - began)
             begin = results[-1].end if begin is None and not reads else begin
-            # So there are scratch files of three stretches at most.
+            # This limits the scratch files to those of three stretches.
             if not waves.wait_for(results[0].start):
                 break
         waves.wait_for(end)
@@ -278,7 +278,7 @@ class RebuildPipeline:
 _MB = 1_000_000
 # A wave may take a tenth of a second.
 _LINE_EVERY_S = 1.0
-# How many queues are named whose entries have moved.
+# At most this many queues with moved entries are named.
 _SHOWN = 5
 
 
@@ -376,7 +376,7 @@ class RebuildProgress:
         self._seconds: dict[str, float] = {}
         self._lock = threading.Lock()
         self._said_at = self._began
-        # What was found since.
+        # Findings since that line.
         self._unsaid: tuple[AnomalyCounts, Counter[str]] = NO_ANOMALIES, Counter()
 
     def begin(self, start: int, resumed_at: int, end: int) -> None:

@@ -51,7 +51,7 @@ from reput.streaming.output.logic_sinks import LogicSinks
 from reput.streaming.output.spark_checkpoint import SPARK_CHECKPOINT_OF_LOGIC
 
 _log = logging.getLogger("reput")
-# Of the plan, which names it from the second one on.
+# The version of the plan's format; the plan names it from the second version on.
 _VERSION = 1
 # Options that change no byte of the result.
 _FREE = {
@@ -59,7 +59,7 @@ _FREE = {
     *("rebuildMaxBytesPerWave", "rebuildMaxBytesPerPartition"),
     *("maxBytesPerPartition", "tableMaxBytesPerPartition", "maxBytesPerTrigger", "tableMaxBytesPerTrigger"),
 }
-# What may differ when a rebuild is resumed: where the output is, and the consent to begin.
+# Fields that may differ when a rebuild is resumed: the place of the output, and the consent to begin.
 _NOT_OF_PLAN = {"output", "yes"}
 
 

@@ -59,7 +59,7 @@ from reput.streaming.tasks.tasks import Tasks
 
 _log = logging.getLogger("reput")
 _SPARK_LOG = "spark.log"
-# If reput's own processes read the log, Spark is there only for a table that they cannot read.
+# If reput's own processes read the log, Spark is only for a table that they cannot read.
 _TABLE_READER = "local[1]"
 
 

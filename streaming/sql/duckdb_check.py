@@ -15,6 +15,7 @@ from typing import Any, Final
 from reput.sinks.table.data_file import KEY_COLUMNS
 from reput.source.errors import OptionError
 from reput.source.printable import printable
+from reput.streaming.sql.output import Scope, folded
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The parts that `reput sql` allows in a statement for DuckDB: each only reads the table, or computes.
@@ -200,7 +201,6 @@ _LIST_HAS = frozenset({"list_contains", "array_contains", "list_has", "array_has
 # `first_key` is also one of the keys.
 _KEY_TEXTS = frozenset({*KEY_COLUMNS, "first_key"} - {"keys"})
 
-Scope = frozenset[str]  # names of the statement's own queries (WITH) and of relations beside the table, in lower case
 Node = Mapping[str, Any]
 
 
@@ -302,7 +302,7 @@ class _Walk:
         _check_table_name(_path(node, "table_name"), scope)
         if node.get("at_clause") is not None:
             raise _refused(f"{VIEW} is read as it is; --at takes another version")
-        if _folded(node["table_name"]) not in scope and not node.get(_ASKED):
+        if folded(node["table_name"]) not in scope and not node.get(_ASKED):
             self.reads_all = True
 
     def _check_description(self, node: Node) -> None:
@@ -316,9 +316,9 @@ class _Walk:
         queries = (node.get("cte_map") or {}).get("map", ())
         for each in queries:
             yield each["value"], scope, ALLOWED_FUNCTIONS
-            scope = scope | {_folded(each["key"])}
+            scope = scope | {folded(each["key"])}
         if node.get("type") == "RECURSIVE_CTE_NODE":
-            scope = scope | {_folded(node["cte_name"])}
+            scope = scope | {folded(node["cte_name"])}
         if node.get("type") == "SELECT_NODE":
             node = self._with_asked(node, scope)
         is_table = node.get("type") == "TABLE_FUNCTION"
@@ -333,7 +333,7 @@ class _Walk:
         table = select["from_table"]
         if table.get("type") != "BASE_TABLE" or VIEW in scope or table.get("column_name_alias"):
             return select
-        if any(_folded(each.get("alias") or "") in {*_KEY_TEXTS, "keys"} for each in select["select_list"]):
+        if any(folded(each.get("alias") or "") in {*_KEY_TEXTS, "keys"} for each in select["select_list"]):
             return select
         for condition in _conditions(select.get("where_clause")):
             if (keys := _keys_of(condition, table.get("alias") or VIEW)) is not None:
@@ -349,12 +349,12 @@ _ASKED = "reput asked"
 def _check_function(node: Node, functions: frozenset[str]) -> None:
     *schemas, name = _path(node, "function_name")
     schemas += [node.get("schema") or "", node.get("catalog") or ""]
-    if _folded(name) not in functions or not _OWN_SCHEMAS.issuperset(schemas):
+    if folded(name) not in functions or not _OWN_SCHEMAS.issuperset(schemas):
         raise _refused(f"function {name} is not among those that are known to only compute or read here")
 
 
 def _check_table_name(path: list[str], scope: Scope) -> None:
-    if len(path) != 1 or _folded(path[0]) not in {VIEW, *scope}:
+    if len(path) != 1 or folded(path[0]) not in {VIEW, *scope}:
         name = ".".join(f'"{part}"' for part in path)
         raise _refused(f"the only tables are {VIEW} and the statement's own WITH queries; found {name}")
 
@@ -400,8 +400,8 @@ def _keys_of(condition: Node, table: str) -> frozenset[str] | None:
 
 
 def _is_column(node: Node, names: frozenset[str], table: str) -> bool:
-    *qualifier, name = (_folded(part) for part in node.get("column_names") or ("",))
-    return node.get("class") == "COLUMN_REF" and name in names and qualifier in ([], [_folded(table)])
+    *qualifier, name = (folded(part) for part in node.get("column_names") or ("",))
+    return node.get("class") == "COLUMN_REF" and name in names and qualifier in ([], [folded(table)])
 
 
 def _arguments(node: Node) -> list[Node]:
@@ -419,11 +419,6 @@ def _text(node: Node) -> str | None:
         return str(literal["text"])
     is_text = (value.get("type") or {}).get("id") == "VARCHAR" and not value.get("is_null", True)
     return str(value["value"]) if is_text else None
-
-
-def _folded(name: str) -> str:
-    """Return the name in lower case; one beyond ASCII stays as it is, since languages fold it in different ways."""
-    return name.lower() if name.isascii() else name
 
 
 def _refused(what: str) -> OptionError:

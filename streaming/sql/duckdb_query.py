@@ -168,7 +168,7 @@ def _position(message: str) -> str:
 # Rows that are handed over at once.
 _BATCH_ROWS = 16 * 1024
 _REMOVED, _ON_S3 = "reput_removed", "reput_files"
-# Nothing is loaded or fetched, Python's variables are no tables, nothing is written to a disk.
+# DuckDB loads and fetches nothing, does not take Python's variables for tables, and writes nothing to a disk.
 _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",

@@ -40,6 +40,13 @@ if TYPE_CHECKING:
 #: Relations that a statement may read beside the table, by name in lower case: a few rows, in memory.
 Relations: TypeAlias = Mapping[str, pa.Table]
 NO_RELATIONS: Final[Relations] = MappingProxyType({})
+#: Names that a part of a statement sees: its own queries (WITH) and relations beside the table, in lower case.
+Scope: TypeAlias = frozenset[str]
+
+
+def folded(name: str) -> str:
+    """Return the name in lower case; one beyond ASCII stays as it is, since languages fold it in different ways."""
+    return name.lower() if name.isascii() else name
 
 
 class Result(ABC):

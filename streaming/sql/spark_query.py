@@ -32,7 +32,7 @@ from reput.source.printable import printable
 from reput.streaming.config.run_options import SparkOptions
 from reput.streaming.output.paths import check_table
 from reput.streaming.spark.session import end_session, start_session, temporary_log_file
-from reput.streaming.sql.output import NO_RELATIONS, Relations, Result
+from reput.streaming.sql.output import NO_RELATIONS, Relations, Result, Scope, folded
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The parts that `reput sql --engine spark` allows in a statement: each only reads the table, or computes.
@@ -262,8 +262,6 @@ ALLOWED_FUNCTIONS: Final = frozenset[str]().union(*FUNCTIONS.values())
 VIEW = "messages"
 _SUBSTITUTE = "spark.sql.variable.substitute"
 
-Scope = frozenset[str]  # names of the statement's own queries (WITH) and of relations beside the table, in lower case
-
 
 def parse_query(spark: SparkSession, statement: str, relations: Iterable[str] = ()) -> JavaObject:
     """Return Spark's parsed plan of `statement` if it only reads `messages`.
@@ -360,7 +358,7 @@ def _queries_of_with(node: JavaObject, scope: Scope) -> list[tuple[Any, Scope]]:
     found: list[tuple[Any, Scope]] = []
     for query, _ in _items(node.cteRelations(), scope):
         name, plan, *more = (value for value, _ in _elements(query, scope))
-        known = scope | {_folded(name)}
+        known = scope | {folded(name)}
         found += [(value, known if node.allowRecursion() else scope) for value in (plan, *more)]
         scope = known
     return [*found, (node.child(), scope), *_items(node.otherCopyArgs(), scope)]
@@ -385,19 +383,14 @@ def _check_names(kind: str, node: JavaObject, scope: Scope) -> None:
 
 
 def _check_table(parts: list[str], scope: Scope) -> None:
-    if len(parts) != 1 or _folded(parts[0]) not in {VIEW, *scope}:
+    if len(parts) != 1 or folded(parts[0]) not in {VIEW, *scope}:
         name = ".".join(f"`{part}`" for part in parts)
         raise _refused(f"the only tables are {VIEW} and the statement's own WITH queries; found {name}")
 
 
 def _check_function(parts: list[str], names: frozenset[str]) -> None:
-    if len(parts) != 1 or _folded(parts[0]) not in names:
+    if len(parts) != 1 or folded(parts[0]) not in names:
         raise _refused(f"function {'.'.join(parts)} is not among those that are known to only compute or read here")
-
-
-def _folded(name: str) -> str:
-    """Return the name in lower case; one beyond ASCII stays as it is, since languages fold it in different ways."""
-    return name.lower() if name.isascii() else name
 
 
 def _parts(names: JavaObject) -> list[str]:

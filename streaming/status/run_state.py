@@ -336,7 +336,7 @@ class RunState:
 LAG_WINDOW_S = 60.0
 #: A finding degrades a run for this long.
 FINDING_WINDOW_S = 3600.0
-# More starts of a query than these within `FINDING_WINDOW_S` are no accident.
+# More starts of a query than this within `FINDING_WINDOW_S` degrade the run.
 _RESTARTS_MAX = 3
 # The speed is measured over at least this many micro-batches: the first is small, so that messages come soon.
 _BATCHES_TELL = 2

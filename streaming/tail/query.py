@@ -28,7 +28,15 @@ from reput.source.errors import DataLossError, OutputAwayError, ReputError, Tran
 from reput.source.log.log_reader import LogReader
 from reput.source.stream_answers import StreamAnswers
 from reput.streaming.output.paths import LOGIC, TABLE
-from reput.streaming.process.failures import failure_of, is_passing, jvm_death, may_pass_in_a_run, one_line, text_of
+from reput.streaming.process.failures import (
+    JVM_ENDS_WITHIN_S,
+    failure_of,
+    is_passing,
+    jvm_death,
+    may_pass_in_a_run,
+    one_line,
+    text_of,
+)
 from reput.streaming.process.jvm import has_jvm_died
 from reput.streaming.process.process_log import at_work_for
 from reput.streaming.spark.session import Sessions
@@ -524,9 +532,6 @@ class Retry:
 #
 # Without the output, Spark, the log or the table everything fails, in many ways: the cause is whichever is gone.
 
-# The connections of a killed process close before the process has ended.
-_JVM_ENDS_WITHIN_S = 0.5
-
 
 class Causes:
     """Judges the failures of one run; for one thread."""
@@ -568,7 +573,7 @@ class Causes:
         except ReputError as away:
             return away
         self._sessions.look()
-        if has_jvm_died(within_s=_JVM_ENDS_WITHIN_S) or self._sessions.has_died():
+        if has_jvm_died(within_s=JVM_ENDS_WITHIN_S) or self._sessions.has_died():
             return jvm_death()
         try:
             self._log.queue()
