@@ -1,9 +1,10 @@
-"""`make canary`: reput with the newest releases of what it stands on, and of RocketMQ, also above those it allows.
+"""`make canary`: reput with the newest releases of its dependencies and of RocketMQ, also above those allowed.
 
 Each package is tried alone, in a layer over the project's environment: a virtual environment that has the newest
-release and, of what that demands, what is not there yet. Where another package's metadata forbids the combination, that
-is said, and the trial is made all the same. The last layer has all packages as new as pip finds them together.
-How each trial is judged is in ``support/trial.py``; the first one is of the project's environment as it is.
+release and those of its own dependencies that the project lacks. If another package's metadata forbids the combination,
+the report says so, and the trial is made all the same. The last layer has all packages at the newest releases that pip
+finds together. ``support/trial.py`` says how each trial is judged; the first one is of the project's environment as it
+is.
 
 The newest release of RocketMQ writes a store with real clients, whose bytes are compared, and boots on reput's files.
 """
@@ -69,7 +70,7 @@ class Layer:
 
     @classmethod
     def make(cls, home: Path, packages: Sequence[str]) -> Layer:
-        """Make it anew with the newest releases of these packages.
+        """Make it again with the newest releases of these packages.
 
         Raises
         ------
@@ -129,7 +130,7 @@ def _is_one(name: str) -> bool:
 
 
 def _why(said: str) -> str:
-    """What Maven said, in a line without colours: the first artifact that it lacks, or else its first lines."""
+    """Return Maven's error in a line without colours: the first artifact that it lacks, or else its first lines."""
     plain = re.sub(r"\x1b\[[\d;]*m", "", said)
     missing = re.search(r"\S+ was not found in \S+", plain)
     return missing[0] if missing else " ".join(plain.split("\n")[:2])

@@ -69,7 +69,7 @@ class BrokerStore:
 
 @pytest.fixture(scope="session")
 def broker_store(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], BrokerStore]:
-    """Unpack a store of tests/data, once a run; nobody writes into it."""
+    """Unpack a store of tests/data, once a run; tests must not write into it."""
     unpacked: dict[str, BrokerStore] = {}
 
     def store_of(name: str) -> BrokerStore:
@@ -138,7 +138,7 @@ class SkippedTime:
 
 @pytest.fixture
 def waits_are_skipped() -> Iterator[None]:
-    """Every command waits `tailGuardMs` for the last record; here at once, for logs to which nobody writes."""
+    """Skip the wait of `tailGuardMs` for the last record of a log, because nothing writes to the log."""
     # Not by the fixture `monkeypatch`: it would end after `tmp_path`, which needs the real system to tidy up.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reput_end_offset, "time", SkippedTime())
@@ -180,7 +180,7 @@ def proof(request: pytest.FixtureRequest) -> Proof:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """What is collected lives to the end of the run: Python does not look through it for garbage again and again."""
+    """Freeze the collected tests, which live to the end of the run, so that the garbage collector skips them."""
     gc.disable()
     try:
         return (yield)

@@ -1,8 +1,8 @@
-"""`make docs`: README, CHANGELOG and docs/ as the pages of a site, and what they link to below conf/ as pages, too.
+"""`make docs`: README, CHANGELOG and docs/ as the pages of a site, and also the files below conf/ that they link to.
 
-The copies lie as the originals do, so that a relative link means the same in both. What a code host shows of a
-configuration file or of a directory, a page of the site shows: one for conf/reput.toml, one for each directory of
-conf/deploy, with a heading a file. Only links to these are written anew.
+The copies have the same places relative to each other as the originals, so that relative links stay right. A code host
+shows a configuration file or a directory; the site has a page instead: one for conf/reput.toml, and one for each
+directory of conf/deploy, with a heading for each file. Only links to these are changed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LANGUAGES = {".toml": "toml", ".yml": "yaml", ".yaml": "yaml", ".json": "json", 
 
 
 def gather(work: Path) -> None:
-    """Put the pages into a directory, which is made anew."""
+    """Write the pages into a directory, which is emptied first."""
     shutil.rmtree(work, ignore_errors=True)
     shutil.copytree(ROOT / "docs", work / "docs")
     for name in AT_THE_TOP:

@@ -211,7 +211,7 @@ def entry(record: StoredRecord) -> tuple[int, int]:
 
 
 def queue_entries(topic: Path) -> list[tuple[int, int]]:
-    """What a topic's only queue holds; nothing where there is no such topic."""
+    """Return the entries of a topic's only queue; none if there is no such topic."""
     queues = list(topic.iterdir()) if topic.exists() else []
     assert len(queues) <= 1
     return [found for queue in queues for found in entries_of(queue)]

@@ -36,7 +36,7 @@ CASES = [
 def test_a_broker_dispatches_a_made_log(
     name: str, version: str, tmp_path: Path, release: Callable[[str], RocketMQ]
 ) -> None:
-    """Every message, into the same queue and index files; the figures are there, and the log is as it was."""
+    """Every message, into the same queue and index files; the figures are complete, and the log is unchanged."""
     release(version)  # skips, or fails, where there is no Java or Maven
     log = made_log(tmp_path, name, replace(SHAPES[name], messages=MESSAGES, mapped_file_size=4 << 20))
     settings = {**SETTINGS, "mappedFileSizeCommitLog": str(4 << 20)}

@@ -19,7 +19,7 @@ TESTS = Path(__file__).parent
 
 
 def run(name: str, *words: str | Path) -> str:
-    """What the benchmark prints; it must succeed."""
+    """Run a benchmark, which must succeed; return its output."""
     command = [sys.executable, "-m", f"benchmarks.{name}", *map(str, words)]
     environment = os.environ | {"PYTHONPATH": str(TESTS)}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
@@ -29,7 +29,7 @@ def run(name: str, *words: str | Path) -> str:
 
 @pytest.mark.slow
 def test_many_commits(tmp_path: Path) -> None:
-    """One point for each so many commits, with a snapshot by Spark and by deltalake."""
+    """One point for each step of commits, with a snapshot by Spark and by deltalake."""
     (tmp_path / "benchmarks").mkdir()
     run("table_growth", "--work", tmp_path / "work", "--docs", tmp_path, "--commits", "60", "--every", "20")
     facts = json.loads((tmp_path / "benchmarks" / "table-growth.json").read_text())

@@ -106,7 +106,7 @@ def submit(cluster: SparkCluster, *settings: str) -> list[str]:
 
 
 def delta_jars() -> str:
-    """What ``--packages`` would bring, without asking Ivy."""
+    """The jars that ``--packages`` would get, without asking Ivy."""
     jars = SparkClasses.of(check_java()).jars()
     if jars is None:
         pytest.skip("reput prepare has not been run")

@@ -181,7 +181,7 @@ def open_halves(new: NewStore) -> set[str | None]:
 
 
 def op_bodies(new: NewStore) -> Iterator[str]:
-    """What op messages say: the queue offsets of half messages that were committed or rolled back."""
+    """Yield the bodies of op messages: the queue offsets of half messages that were committed or rolled back."""
     for record, data in raw_records(new.home / "store", new.conf):
         if record.topic == "RMQ_SYS_TRANS_OP_HALF_TOPIC":
             hosts = HOST_V6_EXTRA * (bool(record.sys_flag & 0x10) + bool(record.sys_flag & 0x20))
@@ -404,7 +404,7 @@ def timed(new: NewStore) -> list[str | None]:
 
 
 def key_and_queue_offset(message: bytes) -> tuple[str | None, int]:
-    """What tells a message, of its bytes as they are stored."""
+    """Return the unique key and the queue offset in the bytes of a stored message."""
     record = parse(int.from_bytes(message[PHYSICAL_OFFSET_AT:][:8], "big"), message)
     return record.uniq_key, record.queue_offset
 
@@ -420,7 +420,7 @@ def pop_and_acknowledge(broker: Broker, invisible_ms: int) -> tuple[set[str | No
 
 @pytest.mark.slow
 def test_pop(release: GetRelease, tmp_path: Path, proof: Proof) -> None:
-    """A POP group goes on: nothing acknowledged comes again, what was handed out comes again, nothing is lost."""
+    """After the conversion a POP group gets its unacknowledged messages again, no acknowledged one, and all others."""
     rocketmq = release("5.5.0")
     conf = {**random_conf(random.Random(7), (kinds.DLEDGER,)), "mappedFileSizeTimerLog": 1 << 20}
     with rocketmq.name_server(tmp_path / "namesrv") as name_server:

@@ -1,4 +1,4 @@
-"""What `reput doctor` predicts of a broker's start is what real message stores of every release then do.
+"""Real message stores of every release do what `reput doctor` predicts of a broker's start.
 
 Each damaged store is copied, `doctor` looks at it, and the real store of the release is loaded and started on the copy,
 many in one JVM. All of the brokers' stores as they are, and 150 random damages of each release (about five minutes)::
@@ -476,7 +476,7 @@ CHANGED_STORES = (*STORES, "v4-killed-rebuilt")
 def test_a_setting_that_is_tried(
     name: str, version: str, is_asked: bool, homes: Homes, judge: GetStore, proof: Proof, tmp_path: Path
 ) -> None:
-    """What doctor says of a changed setting happens; where it says that there is a way back, the old settings go it."""
+    """The prediction for a changed setting comes true; if it promises a way back, the old settings work again."""
     cases, ago = [], []
     for change in OF_BATCH if name in BATCH else CHANGES:
         title = "+".join(f"{key}{value}" for key, value in change.items()).replace("/", "%")
@@ -782,7 +782,7 @@ def wrong_queues(started: Case, happened: Happened, plan: Plan) -> list[str]:
 
 
 def wrongly_served(started: Case, happened: Happened, plan: Plan) -> str:
-    """What is wrong about the messages that a store serves: all of them if nothing is lost, few keys if it misreads."""
+    """Return the mistakes in the messages that a store serves: all if nothing is lost, few keys if it misreads."""
     if not started.prediction.starts or started.prediction.lost.count:
         return ""
     answers = zip(plan.lines, plan.answers, happened.facts["served"], strict=True)
@@ -837,7 +837,7 @@ def a_queue(store: Path) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize("version", ALL_RELEASES)
 def test_a_bad_day(version: str, homes: Homes, check: Check, tmp_path: Path) -> None:
-    """What hands, half a copy or a mount do to a store; where doctor advises commands, also once they were run."""
+    """Damage by hand, by half a copy or by a mount; if doctor advises commands, they are also run."""
     cases = []
     for what, harm in BAD_DAYS.items():
         home = copy(homes("v4-tx-delay-retry"), tmp_path / what.replace(" ", "-"))
@@ -921,7 +921,7 @@ def settings_of(started: Case) -> dict[str, str]:
 
 
 def verdict(found: Prediction) -> str:
-    """What is predicted, in a few words."""
+    """Return the prediction in a few words."""
     if found.obstacle is not None:
         return f"does not start: {found.obstacle.why}"
     return (

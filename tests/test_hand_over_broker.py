@@ -1,8 +1,8 @@
-"""A real broker starts on what reput left in a killed broker's store, and on what a killed `reput tail` left.
+"""A real broker starts on the files that reput left in a killed broker's store, and on those of a killed `reput tail`.
 
-After `reput recover` or `reput rebuild` its start is that after a clean stop: no index file is removed, nothing is
-dispatched again, every message and key is there. Behind a killed tail it takes its careful way, and ends right as well.
-The short form starts 4.9.3 once; the rest are slow.
+After `reput recover` or `reput rebuild` it starts as after a clean stop: it removes no index file, dispatches nothing
+again, and serves every message and key. After a killed tail it recovers with care, and also ends right. The short form
+starts 4.9.3 once; the rest are slow.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def die_in_a_tail(home: Path, output: Path) -> None:
 def test_behind_a_killed_tail_it_is_careful(
     half_a_tail: Callable[[Path, Path], None], version: str, release: GetRelease, tmp_path: Path
 ) -> None:
-    """Queues and index lack the end of the log: every message and key is there after the broker's start."""
+    """Queues and index lack the end of the log; after the broker's start every message and key is served."""
     home, config = killed_store(version, tmp_path)
     (home / "store" / "abort").unlink()
     output = tmp_path / "output"

@@ -106,7 +106,7 @@ def test_each_damage_of_each_file(
 def test_a_broker_that_lost_its_config(
     version: str, release: Callable[[str], RocketMQ], tmp_path: Path, proof: Proof
 ) -> None:
-    """Killed, all files gone: topics, group, offsets and delayed messages go on; without reput they do not."""
+    """Killed, all files gone: topics, group, offsets and delayed messages continue; without reput they do not."""
     rocketmq = release(version)
     with rocketmq.name_server(tmp_path / "names") as names:
         with resurrected(rocketmq, names, tmp_path) as again:

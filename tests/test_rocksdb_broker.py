@@ -65,7 +65,7 @@ def contents(directory: Path) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
 
 
 def plan_of(home: Path) -> Plan:
-    """What a store is asked for; of a store without an index no keys."""
+    """The plan of what to ask a store; without an index it has no keys."""
     plan = Plan.of(home, broker_conf(home))
     if (home / "store" / "index").exists():
         return plan
@@ -146,7 +146,7 @@ def test_a_rebuild_makes_what_a_broker_makes(
 @pytest.mark.slow
 @pytest.mark.parametrize("version", ["5.2.0", "5.3.2", "5.4.0", "5.5.1"])
 def test_other_releases(version: str, judge: Callable[[str], Release], tmp_path: Path, proof: Proof) -> None:
-    """What a store of each release makes of a log agrees with the log, and a rebuild makes the same; all is served."""
+    """The files that a store of each release makes agree with the log, a rebuild makes the same, and all is served."""
     names = ["v4-tx-delay-retry", "v5-plain", "v4-expired", "v4-lmq"]
     made, real = ({name: unpack(name, tmp_path / kind) for name in names} for kind in ("made", "real"))
     plans = {name: plan_of(home) for name, home in made.items()}

@@ -46,7 +46,7 @@ INDEX_IN_ROCKSDB = "indexRocksDBEnable=true\nindexFileWriteEnable=false\nindexFi
 
 @dataclass
 class Plan:
-    """What a store is asked for, and what its log says that the answers are."""
+    """The questions to a store, and the answers by its log."""
 
     lines: list[str]
     answers: Served
@@ -125,9 +125,9 @@ def lose_queue(store: Path) -> None:
 
 @pytest.mark.parametrize("version", ["4.9.3", "5.5.0"])
 def test_a_forgotten_broker_conf(version: str, release: GetRelease, tmp_path: Path, proof: Proof) -> None:
-    """Queue files of 10,000 bytes, and no word of it: a command that writes in place is refused, also a heal.
+    """Queue files of 10,000 bytes, and settings that do not say so: commands that write in place refuse, also to heal.
 
-    What doctor advises then is to give the file, and what it advises with it brings back a lost queue.
+    doctor then advises to give the file, and its advice with the file brings back a lost queue.
     """
     home = unpack("v4-plain", tmp_path)
     conf = (home / "broker.conf").rename(tmp_path / "the-brokers.conf")

@@ -141,7 +141,7 @@ def written(home: Path, due_ms: int) -> Path:
 
 
 def predicted(home: Path, version: str, changes: Mapping[str, str]) -> PredictedTimers:
-    """What doctor says, as for a user who tries the settings."""
+    """Return doctor's prediction for a user who tries the settings."""
     tried = {name: value for name, value in changes.items() if name in KNOWN_CHANGES}
     with (home / "broker.conf").open("a") as file:
         file.writelines(f"{name}={value}\n" for name, value in changes.items() if name not in tried)

@@ -1,6 +1,6 @@
-"""Bugs of this kind that really happened to others, and what of ours would notice each.
+"""Bugs of this kind that happened to others, and the tests of ours that would notice each.
 
-A line: where it is told, what went wrong there, the tests here that fail if it happened to reput (below ``tests/``).
+A line has the report of the bug, the bug, and the tests here that fail if it happened to reput (below ``tests/``).
 """
 
 from __future__ import annotations

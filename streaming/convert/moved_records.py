@@ -90,7 +90,7 @@ class MovedRecords:
 
     @property
     def last(self) -> int:
-        """Return the place of the last record in the old log, which has one."""
+        """The place of the last record in the old log, which has one."""
         known = [self._known[at] for at in sorted(self._known)]
         return int(next(pair[0, -2] for pair in reversed(known) if pair.shape[1] > 1))
 

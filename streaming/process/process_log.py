@@ -144,7 +144,7 @@ class ProcessLog:
 
     @property
     def last_lines(self) -> list[str]:
-        """Return the last lines that the processes have written, of those that were read so far."""
+        """The last lines that the processes have written, of those that were read so far."""
         return self._last.decode(errors="replace").splitlines()
 
     def _copy(self) -> None:

@@ -32,7 +32,7 @@ class TextTable:
         self._rows, self._has_blocks = 0, False
 
     def lines(self, columns: Sequence[Sequence[object]]) -> Iterator[str]:
-        """Return the lines of further rows, given column by column; before the first row, a line of the names."""
+        """Yield the lines of further rows, given column by column; before the first row, a line of the names."""
         if not any(columns):
             return
         texts = [list(map(_cell, column)) for column in columns]
@@ -59,7 +59,7 @@ class TextTable:
             ).rstrip()
 
     def _blocks(self, texts: Sequence[Sequence[str]]) -> Iterator[str]:
-        """Return a heading for each row, and a line for each of its cells that is not empty."""
+        """Yield a heading for each row, and a line for each of its cells that is not empty."""
         width = max(map(len, self._names))
         for row in zip(*texts, strict=True):
             self._rows += 1
@@ -67,7 +67,7 @@ class TextTable:
             yield from (f"  {name.ljust(width)} | {text}" for name, text in zip(self._names, row, strict=True) if text)
 
     def line_of_its_own(self, first: Sequence[object], text: str) -> Iterator[str]:
-        """Return a line whose first cells are in the table's columns, followed by `text`."""
+        """Yield a line whose first cells are in the table's columns, followed by `text`."""
         *head, last = self.lines([[value] for value in (*first, *[None] * (len(self._head) - len(first)))])
         yield from head
         if self._has_blocks:

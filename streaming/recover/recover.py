@@ -251,7 +251,7 @@ def expire_output(config: PipelineConfig, output: Path, *, dry_run: bool = False
 
 
 def _expired_queues(config: PipelineConfig, files: DurableFiles, min_physic_offset: int) -> Iterator[QueueRetention]:
-    """Return the files that expire of the queues of both kinds."""
+    """Yield the files that expire of the queues of both kinds."""
     queue = config.queue
     kinds = [
         (ConsumeQueueSink.name, KIND, rounded_file_size(queue.mapped_file_size_consume_queue)),

@@ -362,7 +362,7 @@ class Distribution:
 
     @property
     def quantiles(self) -> list[int]:
-        """Return the least, the median, the bounds of 90 and 99 in 100, and the largest."""
+        """The least, the median, the bounds of 90 and 99 in 100, and the largest."""
         return [self.quantile(part) for part in _QUANTILES]
 
     def below(self, bound: int) -> int:

@@ -85,7 +85,7 @@ class Replica:
 
     @cached_property
     def consumer_offsets(self) -> dict[tuple[str, str], dict[int, int]]:
-        """Return the offsets of this broker's consumer groups: by group and topic, by queue."""
+        """The offsets of this broker's consumer groups: by group and topic, by queue."""
         watch = ConsumerOffsetsWatch(self._config, self.store)
         # A damaged file must be seen twice.
         seen = watch.look(takes_backup=True) or watch.look(takes_backup=True)

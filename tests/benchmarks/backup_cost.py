@@ -1,4 +1,4 @@
-"""What `reput backup --follow` takes of a broker: producers' throughput and delay with and without it, in turn.
+"""The cost of `reput backup --follow` for a broker: producers' throughput and delay with and without it, in turn.
 
     PYTHONPATH=tests python -m benchmarks.backup_cost --work .work/backup-cost --rounds 5 --seconds 60
 

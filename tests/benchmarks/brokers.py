@@ -101,7 +101,7 @@ class Logs:
 
     @contextmanager
     def written_to(self, rate: float) -> Iterator[None]:
-        """Write so many messages a second to each log meanwhile."""
+        """Write this many messages a second to each log meanwhile."""
         stopped = threading.Event()
 
         def write() -> None:
@@ -157,7 +157,7 @@ def used_by(root: int) -> dict[str, Used]:
 
 
 def status() -> dict[str, Any] | None:
-    """What the page shows; None before it is served."""
+    """Return the status document of the page; None before it is served."""
     try:
         with urllib.request.urlopen(f"http://localhost:{PORT}/status", timeout=30) as answer:
             found: dict[str, Any] = json.load(answer)
@@ -184,7 +184,7 @@ def observed(name: str, tail: subprocess.Popen[bytes], seconds: float) -> Stretc
 
 
 def wait_for_all(tail: subprocess.Popen[bytes], messages: int) -> None:
-    """Until every query of every broker has so many messages.
+    """Wait until every query of every broker has this many messages.
 
     Raises
     ------

@@ -1,9 +1,9 @@
-"""The parts of a rebuild on a cluster: what its tasks do, which cores share, and what its driver does alone.
+"""The parts of a rebuild on a cluster: the work of its tasks, which cores share, and that of its driver alone.
 
-The tasks' parts are those of a log that is there, on one core. The driver's are taken with tasks that do nothing: their
-results are as those of the standard log, ten billion messages in ten thousand ranges, read by `CORES` cores. What tasks
-would read and write is left out; everything else is the rebuild's own code: planning, joining blocks, making index
-files and their headers, progress records.
+The tasks' parts are those of an existing log, on one core. The driver's are measured with tasks that do nothing: their
+results are like those of the standard log, ten billion messages in ten thousand ranges, read by `CORES` cores. The
+reads and writes of tasks are left out; everything else is the rebuild's own code: planning, joining blocks, making
+index files and their headers, progress records.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class Parts:
     driver: float
 
     def on(self, cores: int) -> float:
-        """Microseconds a message on so many cores and a driver, if nothing else were in the way."""
+        """Return microseconds a message on this many cores and a driver, without any other limit."""
         return (self.reading + self.queues + self.index) / cores + self.driver
 
 

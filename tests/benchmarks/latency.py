@@ -1,8 +1,8 @@
-"""How long a message takes from the broker's store timestamp to reput's queue entry and to its row in the table.
+"""The time of a message from the broker's store timestamp to reput's queue entry and to its row in the table.
 
 A real 4.9.3 broker on loopback, a client that sends at a rate, and `reput tail`, which is started when both have sent
-and stored for a while. Queue files are looked at every few milliseconds, as a consumer would see them; the table's rows
-are there when their commit is in ``_delta_log``. Messages are counted from the moment when the tail has caught up.
+and stored for a while. Queue files are examined every few milliseconds, as a consumer would see them; the table has a
+row when its commit is in ``_delta_log``. Messages are counted from the moment when the tail has caught up.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Tail(LiveTail):
 class Pace:
     """Medians in milliseconds: of a micro-batch itself, and from the end of one to the end of the next.
 
-    What the second has more is Spark's between two micro-batches, and waiting for messages.
+    The difference is Spark's work between two micro-batches, and waiting for messages.
     """
 
     batch_ms: float

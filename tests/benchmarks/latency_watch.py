@@ -1,4 +1,4 @@
-"""Sees when queue entries and commits of the table appear on disk, as somebody beside reput does."""
+"""Detects when queue entries and commits of the table appear on disk, from outside reput."""
 
 from __future__ import annotations
 
@@ -157,12 +157,12 @@ class DurableWatch(_Watch):
             self._seen.append((end, time.time() * 1000))
 
     def delays(self, stored_offsets: Int64s, stored_ms: Int64s) -> Float64s:
-        """Milliseconds from store timestamp to the record that says that the message's entry is durable.
+        """Return the milliseconds from store timestamp to the record that makes the message's entry durable.
 
         Raises
         ------
         ValueError
-            Some messages are behind the last record.
+            Some messages are after the last record.
         """
         return _delays_of_ends(self._seen, stored_offsets, stored_ms)
 
@@ -184,14 +184,14 @@ class CommitWatch(_Watch):
                     self._seen.setdefault(path.name, now)
 
     def delays(self, stored_offsets: Int64s, stored_ms: Int64s) -> Float64s:
-        """Milliseconds from store timestamp to the commit that holds the message's row.
+        """Return the milliseconds from store timestamp to the commit that has the message's row.
 
         A commit's transaction version is the end offset in the log.
 
         Raises
         ------
         ValueError
-            Some messages are behind the last commit.
+            Some messages are after the last commit.
         """
         commits = sorted((end, self._seen[name]) for name in self._seen for end in self._versions(name))
         return _delays_of_ends(commits, stored_offsets, stored_ms)

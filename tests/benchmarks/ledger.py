@@ -33,7 +33,7 @@ SEED = 46
 
 
 class Month:
-    """What the groups did: each step, every group moves in one queue of its topic, by 0 to 9 messages."""
+    """The moves of the groups: each step, every group moves in one queue of its topic, by 0 to 9 messages."""
 
     def __init__(self, table: Path, groups: int, steps: int) -> None:
         statement = (
@@ -104,7 +104,7 @@ class Month:
 
 
 def write(table: Path, groups: int, days: float) -> None:
-    """Make the ledger anew."""
+    """Make the ledger again."""
     shutil.rmtree(consumption_table_path(table), ignore_errors=True)
     month = Month(table, groups, int(days * 86_400_000 / STEP_MS))
     ledger = ConsumptionTable(table, month.broker, 100)

@@ -1,4 +1,4 @@
-"""What the ledger of consumption takes: two tails of one store side by side, one of them without it.
+"""The cost of the ledger of consumption: two tails of one store side by side, one of them without it.
 
     PYTHONPATH=tests python -m benchmarks.ledger_cost --work .work/ledger-cost --seconds 120
 
@@ -60,7 +60,7 @@ class Broker:
 
     @contextmanager
     def running(self, rate: int, moving: int) -> Iterator[None]:
-        """Write so many messages a second meanwhile, and have so many groups move each time."""
+        """Write this many messages a second meanwhile, and let this many groups move each time."""
         stopped = threading.Event()
 
         def messages() -> None:

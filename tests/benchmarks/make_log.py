@@ -42,7 +42,7 @@ BORN_HOST_AT = 48
 
 @dataclass(frozen=True)
 class Shape:
-    """What the log is made of.
+    """The shape of a log.
 
     `body_bytes` is a mean: bodies vary by a quarter to either side. `us_a_message` are the microseconds from one store
     timestamp, which is rounded down to milliseconds, to the next.

@@ -1,4 +1,4 @@
-"""What is kept of a run, and what is computed from several: medians and ratios. Opens nothing."""
+"""The figures kept of a run, and those computed from several: medians and ratios. Opens nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a log is in memory: held there, dropped, or counted."""
+"""The part of a log in memory: held there, dropped, or counted."""
 
 from __future__ import annotations
 

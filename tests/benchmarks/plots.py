@@ -1,4 +1,4 @@
-"""PNG plots of results; without matplotlib (the extra `bench`) nothing is drawn, and that is said."""
+"""PNG plots of results; without matplotlib (the extra `bench`) a line says that none are drawn."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Sampler:
 
     @property
     def usage(self) -> Usage:
-        """What was seen; of a process that ended, what its last sample showed."""
+        """The samples' usage; for a process that ended, that in its last sample."""
         cpu: dict[str, float] = {}
         for process, (kind, seconds) in self._cpu.items():
             cpu[kind] = cpu.get(kind, 0.0) + seconds - self._cpu_before.get(process, 0.0)

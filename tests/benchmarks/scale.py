@@ -122,7 +122,7 @@ def on_cluster(work: Path, bench: Bench, runs: Runs, workers: int, share: float 
 
 
 def save_parts(given: argparse.Namespace) -> None:
-    """The parts of a rebuild on a cluster, the middle ones of so many rounds, and what follows for `LOG_BYTES`."""
+    """Save the parts of a rebuild on a cluster, the median of several rounds, and the estimate for `LOG_BYTES`."""
     shape = replace(SHAPES["standard"], messages=given.messages // given.divide)
     log = made_log(given.work, "standard", fitting(shape, machine.available_memory() - OTHER_BYTES))
     found_on = machine.facts(given.work)
@@ -155,7 +155,7 @@ def table_of(found: dict[str, Runs]) -> str:
 
 
 def estimate(parts: Parts, record_bytes: float) -> str:
-    """What `LOG_BYTES` would take on `MACHINES`: what was measured, and what follows from it and the disks' rates."""
+    """Estimate the time for `LOG_BYTES` on `MACHINES`, from the measured parts and the disks' rates."""
     messages = LOG_BYTES / record_bytes
     cores = MACHINES * CORES
     rows = [

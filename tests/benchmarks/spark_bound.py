@@ -1,4 +1,4 @@
-"""What Spark itself can do: rows of a reput table from Parquet into a new Delta table with the DataFrame writer.
+"""The speed of Spark itself: rows of a reput table from Parquet into a new Delta table with the DataFrame writer.
 
     python -m benchmarks.spark_bound --table DIR --target DIR
 

@@ -1,4 +1,4 @@
-"""What is measured: the broker's reput and reput's command line, each as a case that runs once into an empty output."""
+"""The programs that are measured: the broker's reput and reput's command line, each run once into an empty output."""
 
 from __future__ import annotations
 

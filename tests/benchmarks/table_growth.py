@@ -47,7 +47,7 @@ ROUNDS = 3
 
 @dataclass(frozen=True)
 class Point:
-    """What was measured after so many commits; times in milliseconds, of questions the best of three."""
+    """The measurements after a number of commits; times in milliseconds, of questions the best of three."""
 
     commits: int
     commit_ms: float
@@ -109,7 +109,7 @@ class Growth:
         return committed - began, time.perf_counter() - committed
 
     def point(self, commits: int, took: list[tuple[float, float]]) -> Point:
-        """What the table is like now; `took` are the seconds of the last commits and of their upkeep."""
+        """Measure the present table; `took` are the seconds of the last commits and of their upkeep."""
         path, name = self.table.path, table_name(self.table.path)
         delta_log: Any = self.spark._jvm.org.apache.spark.sql.delta.DeltaLog
         key = self.spark.sql(f"SELECT uniq_key FROM {name} ORDER BY physical_offset LIMIT 1").first()
@@ -141,7 +141,7 @@ class Growth:
 
 
 def measure(work: Path, commits: int, every: int) -> list[Point]:
-    """Points every so many commits."""
+    """Measure points at a distance in commits."""
     cleaning.READ_FOR_S = cleaning.READ_FOR_S // FASTER
     settings = {JAVA_OPTIONS: NO_OPTIMIZER}
     spark = start_session(

@@ -1,10 +1,10 @@
-"""One message table in four layouts: what each costs to keep, what questions must read of it, and who can use it.
+"""One message table in four layouts: the cost of keeping each, the bytes that questions must read, and its readers.
 
     PYTHONPATH=tests python -m benchmarks.table_layouts --work .work/layouts --docs docs --messages 3000000
 
-A log of 100 topics over five days is loaded by `reput tail` in small commits that nobody tidies. Each layout begins
-with these files and is made by what keeps it: reput's own upkeep, or Spark's OPTIMIZE. Data files are shared by hard
-links, so the four take the disk of four tables at most.
+A log of 100 topics over five days is loaded by `reput tail` in small commits that are not tidied. Each layout begins
+with these files and is made by the program that keeps it: reput's own upkeep, or Spark's OPTIMIZE. Data files are
+shared by hard links, so the four take the disk of four tables at most.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def clustered(spark: SparkSession, root: Path) -> None:
 
 
 def z_ordered(spark: SparkSession, root: Path) -> None:
-    """Z-order, which is no feature of the table."""
+    """Z-order, which is not a feature of the table."""
     spark.sql(f"OPTIMIZE {table_name(root)} ZORDER BY {CLUSTERED_BY}")
 
 
@@ -123,7 +123,7 @@ def loaded(work: Path, log: MadeLog) -> Path:
 
 
 def linked(source: Path, target: Path) -> Path:
-    """A copy of a table: its log is copied, its data files, which nobody writes to, are linked."""
+    """Copy a table: its log is copied; its data files, which do not change, are linked."""
 
     def copy(file: str, to: str) -> None:
         (shutil.copy2 if "_delta_log" in file else os.link)(file, to)
@@ -133,7 +133,7 @@ def linked(source: Path, target: Path) -> Path:
 
 
 def asked(spark: SparkSession, root: Path, wanted: list[Question]) -> list[dict[str, Any]]:
-    """What each question reads and takes; both readers must find as many rows."""
+    """Measure how much each question reads and takes; both readers must find as many rows."""
     found = []
     for question in wanted:
         spark_s, rows = best_of(lambda question=question: ask_spark(spark, root, question))  # type: ignore[misc]

@@ -48,7 +48,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Files:
-    """What a table consists of."""
+    """The files of a table."""
 
     data_files: int
     data_bytes: int
@@ -58,7 +58,7 @@ class Files:
 
 @dataclass(frozen=True)
 class LookUp:
-    """A look-up: milliseconds of the whole process, and of a call in a running one, which reads the log anew."""
+    """A look-up: milliseconds of the whole process, and of a call in a running one, which reads the log again."""
 
     kind: str
     process_ms: float
@@ -75,7 +75,7 @@ def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def load(log: MadeLog, work: Path, *, has_upkeep: bool) -> Load:
-    """Load the log into ``table`` below `work`, which is made anew."""
+    """Load the log into ``table`` below `work`, which is emptied first."""
     for name in ("out", "table"):
         shutil.rmtree(work / name, ignore_errors=True)
     began = time.perf_counter()
@@ -138,7 +138,7 @@ def look_ups(table: Path, rows: list[dict[str, Any]]) -> list[LookUp]:
 
 
 def hour_of_a_topic(table: Path, topic: str) -> dict[str, int]:
-    """What must be read for one topic and one hour in the middle."""
+    """The files that one topic and one hour in the middle need."""
     version = read_snapshot(table)
     times = [time for file in version.files() for time in file.bounds.store_times if time is not None]
     least, greatest = min(times), max(times)

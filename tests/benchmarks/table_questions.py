@@ -61,7 +61,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a reader that knows the statistics must read, of how much there is; bytes of the columns in question."""
+    """How much a reader that knows the statistics must read, of the whole; bytes of the columns in question."""
 
     files: int
     row_groups: int

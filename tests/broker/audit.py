@@ -1,4 +1,4 @@
-"""What to ask a broker about a store, and whether its answers are those that the log demands."""
+"""Questions to a broker about a store, and whether its answers are those that the log demands."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Question:
     judge: Judge
 
     def complaint(self, answer: Answer) -> str | None:
-        """What is wrong with the answer, None if nothing."""
+        """The mistake in the answer, None if there is none."""
         wrong = str(answer["error"]) if "error" in answer else self.judge(answer)
         return None if wrong is None else f"{' '.join(map(repr, self.words))}: {wrong}"
 

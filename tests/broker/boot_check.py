@@ -1,9 +1,10 @@
 """Boot a real broker on queues and index that were made outside it, and prove that it takes them as its own.
 
-The log, `config/` and everything else are those a broker left after a clean stop; `consumequeue/`, `consumequeue_ext/`,
-`batchconsumequeue/`, `index/` and `checkpoint` are replaced. Every file is copied, so that modification times are new
-and the broker's retention deletes nothing. Three things in the copy keep the log as it is: consumers' offsets are
-forgotten, the delay levels' offsets stand behind the last delayed message, and half messages are not asked about.
+The log, `config/` and everything else are those that a broker left after a clean stop; `consumequeue/`,
+`consumequeue_ext/`, `batchconsumequeue/`, `index/` and `checkpoint` are replaced. Every file is copied, so that
+modification times are new and the broker's retention deletes nothing. Three things in the copy keep the log as it is:
+consumers' offsets are forgotten, the delay levels' offsets are after the last delayed message, and half messages are
+not asked about.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ REPUT_FROM = re.compile(r"\[SetReputOffset\] maxPhysicalPosInLogicQueue=(\d+) cl
 
 @dataclass
 class BootReport:
-    """What a boot showed; `problems` are the reasons why the files are not the broker's own, empty if they are."""
+    """The findings of a boot; `problems` are the reasons why the files are not the broker's own, empty if they are."""
 
     store: str
     version: str

@@ -77,7 +77,7 @@ def plan_of(release: str, seconds: float) -> str:
 
 
 class World:
-    """A broker with its clients; `kills` are the times (ms) between which it was away."""
+    """A broker with its clients; `kills` are the times (ms) between which it was down."""
 
     def __init__(self, release: str, root: Path) -> None:
         self.name, self.root = f"broker-{release}", root / release
@@ -183,7 +183,7 @@ def _now() -> int:
 
 
 class Told:
-    """What consumers of one broker wrote down."""
+    """The notes of the consumers of one broker."""
 
     def __init__(self, root: Path) -> None:
         self.sent = _lines(root / "sent")
@@ -361,7 +361,7 @@ def judge(root: Path, say: Callable[[str], None]) -> Counter[str]:
 
 
 def run(root: Path, seconds: float, rate: float, say: Callable[[str], None] = print) -> Counter[str]:
-    """The run of so many seconds, with `rate` messages a second to each broker, and its judgement."""
+    """Run for this many seconds, with `rate` messages a second to each broker, and judge the run."""
     Live(root, seconds, rate, say).run()
     return judge(root, say)
 

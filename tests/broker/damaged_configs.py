@@ -1,11 +1,11 @@
-"""What brokers lose with a damaged file of ``config/``, and with what `reput resurrect` makes of it: a table.
+"""The losses of brokers with a damaged file of ``config/``, before and after `reput resurrect`: a table.
 
     PYTHONPATH=tests python -m broker.damaged_configs --work .work/configs
 
 In copies of stores that real brokers left, each of four files and its ``.bak`` are deleted, emptied, torn, or replaced
 by those of another broker. The code of a broker (``BrokerController#initialize``) loads each copy, before and after
-`reput resurrect`, which has the message table of the store and its ledger of consumption. What it has then is compared
-with what it has of the undamaged store, and with the delayed messages whose copies are in the log.
+`reput resurrect`, which has the message table of the store and its ledger of consumption. The result is compared with
+that of the undamaged store, and with the delayed messages whose copies are in the log.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Config = dict[str, dict[str, Any]]
 
 @dataclass
 class Lost:
-    """What a broker does not have, or has otherwise, than with the undamaged files."""
+    """The values that a broker lacks, or has differently, compared with the undamaged files."""
 
     stores: int = 0
     refused: int = 0

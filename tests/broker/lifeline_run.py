@@ -3,9 +3,9 @@
     PYTHONPATH=tests python -m broker.lifeline_run --work .work/lifeline --minutes 30 --rate 2000 --restores 50
 
 A broker of 4.9.3 whose backup is a folder, and one of 5.5.0 whose backup is on S3. The folder is full for a while; the
-S3 server has errors, loses answers, and is away. Then each restored store is compared with the log of its broker, byte
-for byte, verified, and started by a real broker, which must serve the messages that were stored up to the moment and no
-other.
+S3 server has errors, loses answers, and is down for a while. Then each restored store is compared with the log of its
+broker, byte for byte, verified, and started by a real broker, which must serve the messages that were stored up to the
+moment and no other.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def _reput() -> str:
 
 @dataclass(frozen=True)
 class Restore:
-    """What one restored store showed; `wrong` says what was not as it must be."""
+    """The findings about one restored store; `wrong` has its mistakes."""
 
     at: str
     messages: int
@@ -422,7 +422,7 @@ def summary(worlds: Sequence[World]) -> Iterator[str]:
 def run(
     root: Path, seconds: float, rate: float, restores: int, seed: int = 1, say: Callable[[str], None] = print
 ) -> list[World]:
-    """The run of so many seconds, with `rate` messages a second to each broker, and so many restores after it."""
+    """Run for this many seconds, with `rate` messages a second to each broker, and then restore this many stores."""
     lifeline = Lifeline(root, seconds, rate, seed, say)
     lifeline.run(restores)
     return lifeline.worlds

@@ -1,6 +1,6 @@
-"""What a store's log holds, slow and obvious: records of both versions, plain or in DLedger entries.
+"""The contents of a store's log, slow and obvious: records of both versions, plain or in DLedger entries.
 
-It shares no code with the product: what a real broker answers is compared with this.
+It shares no code with the product: a real broker's answers are compared with this.
 """
 
 from __future__ import annotations
@@ -135,12 +135,12 @@ class LogContents:
 
     @property
     def end(self) -> int:
-        """Behind the last record."""
+        """The offset after the last record."""
         return self.records[-1].offset + self.records[-1].size
 
     @property
     def queued_end(self) -> int:
-        """Behind the last record that has an entry in a queue."""
+        """The offset after the last record that has an entry in a queue."""
         return max(record.offset + record.size for record in self.records if record.is_queued)
 
     def _add(self, record: Record) -> None:

@@ -23,7 +23,7 @@ KILL_RATE = 500
 
 @dataclass(frozen=True)
 class RandomStore:
-    """What a run left: the store of a broker that was stopped cleanly, its settings, messages that it acknowledged."""
+    """The results of a run: the store of a broker after a clean stop, its settings, the acknowledged messages."""
 
     store: Path
     broker_conf: Path
@@ -116,9 +116,10 @@ def written(broker: Broker) -> bytes:
 
 
 def rebuild(broker: Broker) -> None:
-    """Let the broker itself build everything from its log again, with no client about.
+    """Let the broker itself build everything from its log again, without clients.
 
-    4.9.3 does so after a clean stop when all queues are gone. 5.5.0 does it in recovery, of so many files of the log.
+    4.9.3 does so after a clean stop if all queues are gone. 5.5.0 does it in recovery, for a number of files of the
+    log.
     """
     for name in DERIVED:
         shutil.rmtree(broker.store / name, ignore_errors=True)

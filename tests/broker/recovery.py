@@ -26,9 +26,9 @@ LOCAL_SETTING = re.compile(r"storePath.*|.*Port|.*IP\d|namesrvAddr|bindAddress|d
 
 @dataclass(frozen=True)
 class Happened:
-    """What one store did, by its own facts and its log's lines; `recovered_from` is the segment's path, if it says so.
+    """The effects on one store, by its facts and its log's lines; `recovered_from` is the segment's path, if logged.
 
-    `reput_from` is where 4.9.3 began to dispatch behind its recovery.
+    `reput_from` is where 4.9.3 began to dispatch after its recovery.
     """
 
     facts: Mapping[str, Any]

@@ -140,7 +140,7 @@ def reset_consumer_offset(port: int, group: str, topic: str, queue_id: int, offs
 
 
 def consumer_offset(port: int, group: str, topic: str, queue_id: int) -> int:
-    """Where a group goes on, as the broker tells its consumers; raises ConnectionError if it refuses."""
+    """Return a group's next offset as the broker gives it to consumers; raises ConnectionError if it refuses."""
     answer = _ask(port, QUERY_CONSUMER_OFFSET, consumerGroup=group, topic=topic, queueId=str(queue_id))
     return int(_done(answer, "the offset")["extFields"]["offset"])
 

@@ -33,7 +33,7 @@ BROKER_JVM = (
 
 
 class _Server:
-    """What name server and broker have in common: a home, a process, and an end."""
+    """The parts common to name server and broker: a home, a process, and an end."""
 
     def __init__(self, release: Release, home: Path) -> None:
         self.release = release
@@ -160,9 +160,9 @@ class NameServer(_Server):
 class Broker(_Server):
     """A master broker on free loopback ports; it can be started again after ``stop`` or ``kill``.
 
-    ``conf`` is ``broker.conf`` as a dict and may be changed between starts. What the caller gave wins over
-    the defaults: ports, addresses and paths of the harness, waits long enough for a busy machine; every
-    other setting is the broker's own default.
+    ``conf`` is ``broker.conf`` as a dict and may be changed between starts. The caller's settings win over the
+    defaults: ports, addresses and paths of the harness, waits long enough for a busy machine; every other setting is
+    the broker's own default.
     """
 
     def __init__(self, release: Release, home: Path, name_server: NameServer, conf: Mapping[str, ConfValue]) -> None:

@@ -1,4 +1,4 @@
-"""What a 5.5.0 message store makes of the offset that reput writes into the store's checkpoint."""
+"""The effect on a 5.5.0 message store of the offset that reput writes into the store's checkpoint."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def test_each_delivery_is_told(
 def told_by(
     run: Callable[[NameServer, Broker], dict[str, Any]], rocketmq: RocketMQ, root: Path
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """What clients wrote down that `run` beside a broker, of whose log there is a table then; and words to ask it."""
+    """Return the notes of clients that `run` beside a broker, and words to ask a table of its log."""
     conf = {"traceTopicEnable": True, "mappedFileSizeCommitLog": 1 << 20}
     with rocketmq.name_server(root / "names") as names, rocketmq.broker(root / "home", names, conf) as broker:
         clients = run(names, broker)

@@ -131,7 +131,7 @@ def ask(release: Release, questions: Sequence[str], directory: Path) -> list[str
 
 
 def our_answers(expression: str, asked: Sequence[dict[str, str]], *, contains: bool) -> Iterator[str]:
-    """What reput makes of one expression and each of some properties."""
+    """Yield reput's results of one expression for each of some properties."""
     try:
         compiled = compile_expression(expression, contains=contains)
     except ExpressionSyntaxError:

@@ -59,7 +59,7 @@ def place(message: dict[str, Any]) -> tuple[object, ...]:
 def test_messages_of_all_kinds_come_back(
     rocketmq: RocketMQ, name_server: NameServer, broker: Broker, tmp_path: Path
 ) -> None:
-    """What was acknowledged is what is consumed, at the offsets of the acknowledgements."""
+    """Every acknowledged message is consumed, at the offset of its acknowledgement."""
     topics = ",".join(f"{topic}:{count}" for topic, count in QUEUES.items())
     acks_file, messages_file = tmp_path / "acks", tmp_path / "messages"
     sent = rocketmq.workload("send", name_server, topics=topics, count=MESSAGES, acksFile=acks_file, seed=7)

@@ -29,7 +29,7 @@ DLQ = f"%DLQ%{GROUP}"
 
 
 def sent_again(rocketmq: RocketMQ, home: Path, *words: str) -> str:
-    """What the example client prints, among the lines of RocketMQ's own, run from its source as the page says."""
+    """Return the output of the example client, without RocketMQ's own lines, run from its source as the page says."""
     home.mkdir(exist_ok=True)
     client = str(ROOT / "conf" / "examples" / "Resend.java")
     command = ["java", "-cp", rocketmq.class_path, f"-Duser.home={home}", client, *words]
@@ -56,7 +56,7 @@ def dead_letters(store: BrokerStore, work: Path) -> tuple[list[dict[str, Any]], 
 
 
 def consumed(rocketmq: RocketMQ, name_server: NameServer, home: Path, part: dict[str, Any]) -> str:
-    """What `mqadmin consumeMessage` prints of a range."""
+    """Return the output of `mqadmin consumeMessage` about a range."""
     process = rocketmq.launch(
         home,
         (),

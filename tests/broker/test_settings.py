@@ -1,4 +1,4 @@
-"""What a broker.conf means: thousands of generated ones, read here and by the release's own classes."""
+"""The meaning of a broker.conf: thousands of generated ones, read here and by the release's own classes."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ BETWEEN = (
 
 
 def escaped(rng: random.Random, name: str) -> str:
-    """A setting's name as somebody may write it; some of these are other names to Java."""
+    """A setting's name in an odd spelling; some of these are other names to Java."""
     change = rng.randrange(20)
     if change == 0:
         return name.lower()

@@ -1,7 +1,7 @@
-"""A Debian 12 with nothing but its base system, in a container of systemd-nspawn whose first process is a systemd.
+"""A Debian 12 with only its base system, in a container of systemd-nspawn whose first process is a systemd.
 
-It shares the network with this machine. Its base system comes from a Debian mirror; authorities that this machine
-trusts besides Debian's, such as a proxy's, are made known to it as Debian would have it.
+It shares the network with this machine. Its base system comes from a Debian mirror; it gets the authorities that this
+machine trusts in addition to Debian's, such as a proxy's, in Debian's own way.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class BareDebian:
         return self._first.isdigit() and self.run("systemctl is-system-running").stdout.strip() == "running"
 
     def _said(self) -> str:
-        """What the container that has ended printed; it can be asked once."""
+        """Return the output of the container that has ended; it can be asked once."""
         assert self._container is not None
         assert self._container.stderr is not None
         with self._container.stderr as said:

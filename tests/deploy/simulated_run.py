@@ -19,12 +19,12 @@ _TARGET = 'instance="a:9464", job="reput"'
 
 
 class SimulatedRun:
-    """A log that grows by 1,000 bytes a second, two queries behind it, and what may befall them.
+    """A log that grows by 1,000 bytes a second, two queries after it, and faults that may befall them.
 
     Attributes
     ----------
     rate
-        Bytes that the broker writes, and a query keeps at most, in a second.
+        The bytes that the broker writes in a second, and the most that a query keeps.
     behind_s
         How far each query is behind, in seconds.
     """
@@ -40,7 +40,7 @@ class SimulatedRun:
         self.start()
 
     def start(self, *, at_once: bool = True) -> None:
-        """Start the process anew; `at_once` with its queries."""
+        """Start the process again; `at_once` with its queries."""
         self.state = RunState("broker-a", clock=lambda: self._now)
         self._kept = {query: self._offset_at(self._now - self.behind_s[query]) for query in _QUERIES}
         if at_once:
@@ -52,7 +52,7 @@ class SimulatedRun:
             self.state.on_running(query, self._kept[query])
 
     def wait(self, query: str, error: type[ReputError], seconds: float) -> None:
-        """Let a query fail with `error` again and again for so long, and then go on."""
+        """Let a query fail with `error` again and again for this time, and then continue."""
         end = self._now + seconds
         self.keeps.discard(query)
         attempt = 0
@@ -71,7 +71,7 @@ class SimulatedRun:
         self.state.on_batch(BatchReport(query, kept, kept, 0, 0.1, quarantined=causes, expired_bytes=expired_bytes))
 
     def live(self, minutes: float, each: Callable[[float], None] = lambda _: None) -> None:
-        """Let so many minutes pass; `each` is called with the minute that it is, before every turn."""
+        """Let this many minutes pass; `each` is called with the minute that it is, before every turn."""
         for _ in range(round(minutes * 60 / _TURNED_EVERY_S)):
             self._now += _TURNED_EVERY_S
             each(self._now / 60)

@@ -24,7 +24,7 @@ WARM_UP = 60.0
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens after an hour in which all is well; the alert must fire from one minute to another at least.
+    """A fault after an hour without any; the alert must fire from one minute to another at least.
 
     `over_by` is when it must have ended, in minutes after the fault began; None if it lasts.
     """
@@ -65,7 +65,7 @@ def restarted(run: SimulatedRun) -> None:
 
 
 def opened_again(run: SimulatedRun) -> None:
-    """A worker dies every two minutes; the query goes on in between."""
+    """A worker dies every two minutes; the query works in between."""
     for _ in range(20):
         run.wait("logic", TransientError, 10)
         run.live(2)

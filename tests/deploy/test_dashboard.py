@@ -93,7 +93,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def asked(address: str, expression: str) -> list[dict[str, Any]]:
-    """What Prometheus answers; it refuses what it cannot compute."""
+    """Return the answer of Prometheus, which refuses expressions that it cannot compute."""
     with urllib.request.urlopen(f"{address}/api/v1/query?{urllib.parse.urlencode({'query': expression})}") as answer:
         found = json.load(answer)
     assert found["status"] == "success"

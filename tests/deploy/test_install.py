@@ -1,7 +1,7 @@
-"""docs/operating/install.md from a bare Debian 12, word for word: to a running service, and a panel's query answered.
+"""Follow docs/operating/install.md from a bare Debian 12, word for word, to a running service and an answered panel.
 
-Each command is run as it stands on the page, under a systemd that is the first process of a container. What such a
-container may lack is a limit of memory for a unit. A gigabyte is fetched; `make install-check` prints what a step took.
+Each command of the page is run unchanged, under a systemd that is the first process of a container. Such a container
+may lack a limit of memory for a unit. A gigabyte is fetched; `make install-check` prints the time of each step.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SERVICE = "reput@broker-a"
 
 
 def commands(heading: str) -> list[str]:
-    """What root is told to run in the section of that heading, up to the next one."""
+    """Return the commands for root in the section of that heading, up to the next one."""
     section = re.split(r"^##+ ", PAGE.split(f"\n{heading}\n", 1)[1], flags=re.MULTILINE)[0]
     blocks = re.findall(r"^```\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
     return re.findall(r"^# (.*)$", "".join(blocks), re.MULTILINE)
@@ -43,7 +43,7 @@ class Installation:
         self.debian = debian
 
     def run(self, command: str, *, drop_in: str = "") -> str:
-        """What it prints; `drop_in` is what is typed into the editor that it opens, which wants a terminal."""
+        """Run a command and return its output; `drop_in` is typed into the editor that it opens, on a terminal."""
         (self.debian.root / "srv" / "drop-in").write_text(drop_in)
         began = time.monotonic()
         done = self.debian.run(
@@ -57,7 +57,7 @@ class Installation:
         return done.stdout
 
     def until(self, command: str, words: str, seconds: float) -> str:
-        """What a command prints once these words are in it; it is asked again until then."""
+        """Repeat a command until these words are in its output; return the output."""
         deadline = time.monotonic() + seconds
         while True:
             done = self.debian.run(command, directory=CHECKOUT, seconds=COMMAND_SECONDS)
@@ -119,7 +119,7 @@ def test_prometheus_answers_what_a_panel_asks(installation: Installation) -> Non
 
 
 def test_a_store_that_a_group_may_read(installation: Installation) -> None:
-    """It is refused at first, in words; the drop-in of the page lets the service read it, and it goes on."""
+    """The service is refused at first, in words; the drop-in of the page lets it read the store, and it continues."""
     edit, *rest = commands("### The store's permissions")
     assert rest == []
     installation.run("chmod -R o= /data")

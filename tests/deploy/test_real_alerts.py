@@ -1,6 +1,6 @@
-"""Each alert by its real fault: a real tail behind a log that grows, a real Prometheus with the rules, in real time.
+"""Each alert by its real fault: a real tail of a growing log, a real Prometheus with the rules, in real time.
 
-What the rules say of the metrics of hours is in ``test_alerts.py``; here it is the fault that must show in the metrics.
+``test_alerts.py`` tests the rules with metrics of hours; here the fault itself must show in the metrics.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ ATTACH, DETACH, ALL_THREADS = 16, 17, 0x40000000
 
 
 class Service:
-    """A log that grows, `reput tail` behind it, and Prometheus, all below `root`."""
+    """A growing log, its `reput tail`, and Prometheus, all below `root`."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -108,7 +108,7 @@ class Service:
         self.tail.wait_beyond(end - 1, START_SECONDS)
 
     def log_end(self) -> int:
-        """Behind the last record."""
+        """The offset after the last record."""
         for segment in sorted(self.log.iterdir(), reverse=True):
             if positions := list(record_positions(segment)):
                 return int(segment.name) + sum(positions[-1])
@@ -122,7 +122,7 @@ class Service:
 
 @dataclass(frozen=True)
 class RealFault:
-    """What happens to a service, and the alert that is for it."""
+    """A fault of a service, and the alert for it."""
 
     alert: str
     happens: Callable[[Service], None]
@@ -184,7 +184,7 @@ class Tracer:
         os.waitpid(self._thread, ALL_THREADS)
 
     def detach(self) -> None:
-        """Let it go on."""
+        """Let it continue."""
         self._libc.ptrace(DETACH, self._thread, None, None)
 
 

@@ -74,7 +74,7 @@ async function look(path, width, opened) {
 
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
-    """The page of a table with so many topics, made by the command."""
+    """The pages of tables with these numbers of topics, made by the command."""
     root, made = tmp_path_factory.mktemp("reports"), {}
     for topics in TOPICS:
         table, page = hostile_table(root / f"table-{topics}", topics), root / "pages" / f"report-{topics}.html"
@@ -93,7 +93,7 @@ class Quiet(SimpleHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def seen(reports: dict[int, Path]) -> dict[str, Any]:
-    """What the browser saw."""
+    """The browser's observations."""
     root = reports[TOPICS[0]].parent
     names = json.dumps([page.name for page in reports.values()])
     (root / "looks.html").write_text(LOOKS.replace("PAGES", names).replace("WIDTHS", json.dumps(WIDTHS)))
@@ -117,7 +117,7 @@ def test_nothing_is_wider_than_the_screen(seen: dict[str, Any]) -> None:
 
 
 def test_the_texts_of_charts_can_be_read(seen: dict[str, Any]) -> None:
-    """None is outside its chart, across another one, or too small; each chart is there once."""
+    """None is outside its chart, across another one, or too small; each chart appears once."""
     for name, page in seen["pages"].items():
         assert (page["outside"], page["crossing"], page["small"]) == ([], [], []), name
         assert page["charts"] == 6, name

@@ -75,7 +75,7 @@ def site() -> Path:
 
 @pytest.fixture(scope="module")
 def seen(site: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the browser saw."""
+    """The browser's observations."""
     browser = shutil.which("chromium")
     assert browser is not None, "no chromium: make deploy-check installs it"
     served = tmp_path_factory.mktemp("served") / "site"
@@ -114,7 +114,7 @@ class Quiet(SimpleHTTPRequestHandler):
 
 
 def test_nothing_is_wider_than_a_page(seen: dict[str, Any]) -> None:
-    """Wide tables and long lines of code scroll inside it; each picture is there."""
+    """Wide tables and long lines of code scroll inside it; each picture is loaded."""
     sound = {"scrolls": False, "sticks_out": [], "broken": []}
     assert {name: page for name, page in seen["pages"].items() if page != sound} == {}
 

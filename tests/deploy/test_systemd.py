@@ -39,7 +39,7 @@ def test_a_line_that_systemd_does_not_know_is_noticed(unit: Path) -> None:
 
 
 def test_it_is_not_exposed(unit: Path) -> None:
-    """What is open is what the JVM, numba and Spark's ports need."""
+    """The open permissions are those that the JVM, numba and Spark's ports need."""
     done = subprocess.run(
         ["systemd-analyze", "security", "--offline=true", f"--threshold={EXPOSURE_MAX}", "--no-pager", unit],
         capture_output=True,

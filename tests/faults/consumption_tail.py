@@ -1,4 +1,4 @@
-"""What keeps the ledger of consumption in `reput tail`, in a process of its own that runs until it is killed."""
+"""The part of `reput tail` that keeps the ledger of consumption, in a process that runs until it is killed."""
 
 from __future__ import annotations
 

@@ -270,7 +270,7 @@ class Processes:
             return None
 
     def check(self, *, other_cuts: bool) -> None:
-        """What was promised is there, nothing half done is; going on ends with the bytes of a run without a fault."""
+        """Promised effects exist, and none is half done; continuing ends with the bytes of a run without a fault."""
         with system(self.disk, no_fault), self.shape.new_run() as run:
             for sink in run.sinks:
                 assert sink.end_offset >= self.promised.get(sink.name, 0), f"{sink.name}: lost what was promised"

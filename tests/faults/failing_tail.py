@@ -21,7 +21,7 @@ class FailingOs:
 
     @staticmethod
     def fsync(descriptor: int) -> None:
-        """Fail while the file is there."""
+        """Fail while the file exists."""
         if Path(os.environ[_TRIGGER]).exists():
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         os.fsync(descriptor)

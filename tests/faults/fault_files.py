@@ -1,8 +1,8 @@
 """Twins of the system below `DurableFiles`: one that counts its calls and stops or fails at one, one that loses power.
 
-`FaultyOs` stands in for the module ``os`` inside `durable_file`. Every call that changes or syncs something has a
-number; a fault is told the number and may raise. `Disk` knows what is durable: file contents since their last fsync,
-names since their directory's.
+`FaultyOs` replaces the module ``os`` inside `durable_file`. Every call that changes or syncs something has a number; a
+fault gets the number and may raise. `Disk` knows what is durable: file contents since their last fsync, names since
+their directory's.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class DirectoryNode:
         self.seen = _changed(self.seen, names)
 
     def sync(self) -> None:
-        """What is seen is durable."""
+        """Make the present names durable."""
         for _, transaction in self.changes:
             transaction.is_kept = True
         self.durable, self.changes = dict(self.seen), []
@@ -217,7 +217,7 @@ HARMLESS = {"fspath", "path", "strerror", "stat", "lstat", "fstat", "lseek", "pr
 
 
 class _TwinFile:
-    """What ``fdopen`` gives: each write is one of the system at once."""
+    """The result of ``fdopen``: each write is immediately one of the system."""
 
     def __init__(self, faulty: FaultyOs, descriptor: int) -> None:
         self._faulty, self._descriptor = faulty, descriptor
@@ -236,7 +236,7 @@ class _TwinFile:
 
 
 class FaultyOs:
-    """What `durable_file` calls of ``os``. Changing calls ask `fault` first, with their number and their name.
+    """The functions of ``os`` that `durable_file` calls. Changing calls ask `fault` first, with number and name.
 
     A write that meets a fault has written half. Nothing waits for a real disk. Threads may call it: one at a time.
     """

@@ -84,7 +84,7 @@ def damage(data: Any, rng: random.Random) -> int:
 
 
 def effects(columns: RecordColumns, stop_at: int) -> None:
-    """What tasks make of the columns, for queues, index and table."""
+    """Make the effects of the columns on queues, index and table, as tasks do."""
     piece = Piece(NEEDS, tuple(DELAYS.tolist()), 0)
     window = Window(columns.data, 0, columns.parts, stop_at, Verdict.MESSAGE, 0, columns)
     piece.add(window, MappedFile(0, stop_at, ""))
@@ -133,7 +133,7 @@ def decode_one(number: int, data: Any, offsets: list[int], damaged_at: int, *, c
 
 
 def main() -> None:
-    """Run so many cases and say how it went."""
+    """Run this many cases and print the result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("count", type=int)
     parser.add_argument("--first", type=int, default=0, help="the number of the first case")

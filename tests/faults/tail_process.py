@@ -35,7 +35,7 @@ START_SECONDS = 120.0
 
 
 def environment() -> dict[str, str]:
-    """What a process needs to find the project and the tests' modules."""
+    """The environment in which a process finds the project and the tests' modules."""
     return os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
 
 
@@ -200,7 +200,7 @@ class TailProcess:
 
 @dataclass
 class Oracle:
-    """What an output and a table must be: kept from the same log, without Spark and without a fault."""
+    """The right output and table: kept from the same log, without Spark and without a fault."""
 
     root: Path
     offsets: set[int] = field(default_factory=set)
@@ -212,7 +212,7 @@ class Oracle:
         return load_config(self.root / "store", overrides=SETTINGS)
 
     def check(self) -> int:
-        """Compare a copy of the output, gone on with to the log's end, and the table as it is; that end."""
+        """Continue a copy of the output to the log's end; compare it, and the table as it is; return that end."""
         log = LogReader(SourceOptions.parse(self.config.source_options()))
         end = log.end(0)  # the last record is held back: its writer may be at work
         self._walk(log, end)

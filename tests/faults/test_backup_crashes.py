@@ -26,9 +26,9 @@ POWER = "G16 backups and restores whose power was lost"
 
 
 class Crashes:
-    """Stops what changes a directory at one call after the other; with a `loss` the power fails then, too.
+    """Stops changes of a directory at one call after the other; with a `loss` the power also fails then.
 
-    Without a loss the process is killed: what it wrote is there.
+    Without a loss the process is killed: its writes stay.
     """
 
     def __init__(self, root: Path, loss: int | None, proof: Proof, *, step: int = 1) -> None:
@@ -74,7 +74,7 @@ def fast() -> Iterator[None]:
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("before", POINTS_BEFORE)
 def test_a_backup_stopped_at_every_call(before: int, loss: int | None, tmp_path: Path, proof: Proof) -> None:
-    """Every restore point that is there is whole; the next step makes the one that was not made."""
+    """Every restore point that exists is whole; the next step makes the one that was not made."""
     growing = GrowingStore(tmp_path)
     growing.grow(before)
     kept = shutil.copytree(tmp_path / "backup", tmp_path / "before")
@@ -105,7 +105,7 @@ def test_a_backup_stopped_at_every_call(before: int, loss: int | None, tmp_path:
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_an_expiry_stopped_at_every_call(loss: int | None, tmp_path: Path, proof: Proof) -> None:
-    """What is still there is whole; the next expiry removes the rest."""
+    """Every restore point that still exists is whole; the next expiry removes the rest."""
     growing = GrowingStore(tmp_path)
     growing.grow(6)
     before = shutil.copytree(tmp_path / "backup", tmp_path / "before")
@@ -128,7 +128,7 @@ STEPS = [(None, 11), (0, 17), *(pytest.param(loss, 1, marks=pytest.mark.slow) fo
 
 @pytest.mark.parametrize(("loss", "step"), STEPS)
 def test_a_restore_stopped_at_calls(loss: int | None, step: int, tmp_path: Path, proof: Proof) -> None:
-    """The target has nothing of the store, or an `abort`, until all of it is there; the same command finishes it."""
+    """The target has nothing of the store, or an `abort`, until it has everything; the same command finishes it."""
     growing = GrowingStore(tmp_path)
     growing.grow(2)
     whole, target = tmp_path / "whole", tmp_path / "target"

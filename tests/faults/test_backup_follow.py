@@ -116,7 +116,7 @@ def test_what_it_says_of_itself(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["full", "away"])
 def test_what_passes(kind: str, tmp_path: Path) -> None:
-    """A full disk, and a place that is away, are waited for, with one line; nothing is made in its place."""
+    """It waits for a full disk, and for a place that cannot be reached, with one line; nothing is made in its place."""
     growing = GrowingStore(tmp_path)
     (tmp_path / "backup" / "points").rmdir()
     (tmp_path / "backup").rmdir()
@@ -140,7 +140,7 @@ def test_what_passes(kind: str, tmp_path: Path) -> None:
 
 
 def test_another_store_ends_it(tmp_path: Path) -> None:
-    """What does not pass is one line, and exit code 1."""
+    """A failure that does not pass is one line, and exit code 1."""
     growing = GrowingStore(tmp_path)
     growing.grow(1)
     (tmp_path / "other").mkdir()

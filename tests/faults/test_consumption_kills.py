@@ -112,7 +112,7 @@ def ledger(root: Path) -> dict[tuple[str, int], list[dict[str, Any]]]:
 
 
 def check(rows: list[dict[str, Any]], written: list[tuple[int, int, int]]) -> None:
-    """Each row goes on from the one before it, and its interval holds the moments in which the offset moved."""
+    """Each row continues the one before it, and its interval holds the moments in which the offset moved."""
     assert [row["offset_before"] for row in rows] == [None, *(row["offset_after"] for row in rows[:-1])]
     at = -1
     for row in rows:
@@ -132,7 +132,7 @@ def check(rows: list[dict[str, Any]], written: list[tuple[int, int, int]]) -> No
 
 @pytest.mark.parametrize("kills", [4, pytest.param(KILLS, marks=pytest.mark.slow)])
 def test_no_move_is_lost_or_doubled(kills: int, tmp_path: Path, proof: Proof) -> None:
-    """After every kill the next process goes on: no gap, no repeat, no interval that a move is outside of."""
+    """After every kill the next process continues: no gap, no repeat, no interval that a move is outside of."""
     rng = random.Random(SEED)
     (tmp_path / "out").mkdir()
     (tmp_path / "store" / "commitlog").mkdir(parents=True)

@@ -27,7 +27,7 @@ def shape(request: pytest.FixtureRequest) -> Iterator[Shape]:
 
 
 def test_stop_at_every_call(shape: Shape, proof: Proof) -> None:
-    """A process killed before any call: the next one goes on as if nothing had been."""
+    """A process killed before any call: the next one continues as if nothing had happened."""
     for number in itertools.count(1):
         crashes = Processes(shape)
         lived = not crashes.run(stop_at(number))
@@ -69,7 +69,7 @@ def lose_power_everywhere(
 
 @pytest.mark.parametrize("seed", range(SEEDS_SHORT))
 def test_power_failure_at_every_call(shape: Shape, seed: int, proof: Proof) -> None:
-    """What was not synced is lost, torn or there in any order; what a sink returned from is there."""
+    """Writes that were not synced are lost, torn or kept in any order; those that a sink returned from are kept."""
     lose_power_everywhere(shape, seed, proof, first=1 + seed, step=SEEDS_SHORT)
 
 
@@ -132,7 +132,7 @@ def crash_while_recovering(shape: Shape, first: int, seed: int, step: int, proof
 
 
 def test_crash_while_recovering(shape: Shape, proof: Proof) -> None:
-    """The process that mends dies as well: the third one still finds all."""
+    """The process that mends also dies: the third one still finds everything."""
     for first in range(3, 1000, 17):
         if crash_while_recovering(shape, first, seed=first, step=5, proof=proof):
             break

@@ -1,4 +1,4 @@
-"""G11: segments that expire at any moment of a batch: every record has its effect, or the loss is told."""
+"""G11: segments that expire at any moment of a batch: every record has its effect, or the loss is reported."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def log_begin(output: Output) -> int:
 
 @pytest.mark.parametrize("done", [0.0, 0.4])
 def test_going_on_without_them_is_told(done: float, caplog: pytest.LogCaptureFixture, proof: Proof) -> None:
-    """With failOnDataLoss=false: the gap is logged with both its ends, and every record behind it is there."""
+    """With failOnDataLoss=false: the gap is logged with both its ends, and no record after it is missing."""
     for count in range(1, SEGMENTS + 1):
         with TemporaryDirectory(dir=MEMORY) as directory, no_fsync(), caplog.at_level(logging.WARNING):
             output = Output.make(Path(directory), Random(count), 110, done=done)

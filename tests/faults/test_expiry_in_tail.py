@@ -174,7 +174,7 @@ def check_only_oldest(gone: Iterable[str], left: Iterable[str]) -> None:
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.EACCES], ids=["EIO", "EACCES"])
 def test_an_error_at_any_call(case: Case, code: int, proof: Proof, caplog: pytest.LogCaptureFixture) -> None:
-    """One warning; the run goes on with its batches, and the next look removes what was left."""
+    """One warning; the run continues with its batches, and the next look removes the rest."""
     for number in itertools.count(1):
         disk, fault = case.restore(), InStep(number, code)
         now = [0.0]
@@ -205,7 +205,7 @@ def test_an_error_at_any_call(case: Case, code: int, proof: Proof, caplog: pytes
 
 
 def test_a_disk_that_refuses_for_ever(case: Case, caplog: pytest.LogCaptureFixture) -> None:
-    """No file can be removed, again and again: it is told once, and each batch is written."""
+    """No file can be removed, again and again: one warning, and each batch is written."""
 
     def no_unlink(_: int, name: str) -> None:
         if name == "unlink":

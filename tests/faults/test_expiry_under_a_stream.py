@@ -71,7 +71,7 @@ def test_going_on_without_them(
     caplog: pytest.LogCaptureFixture,
     proof: Proof,
 ) -> None:
-    """Each record behind and before what is missing once, in order; and the loss is said once."""
+    """Each record before and after the missing ones once, in order; and one report of the loss."""
     path, offsets = log
     numbers = MISSING[missing]
     gone = list(range(segment_of(offsets[-1]))) if numbers is None else numbers
@@ -104,7 +104,7 @@ def missing_rows(gone: list[int]) -> list[int]:
 
 @pytest.mark.parametrize("missing", MISSING)
 def test_the_loss_ends_the_stream(missing: str, log: tuple[Path, list[int]]) -> None:
-    """Unless it was allowed: the error names the loss, and nothing behind it was given."""
+    """Unless it was allowed: the error names the loss, and no record after it was returned."""
     path, offsets = log
     numbers = MISSING[missing]
     reader = stream(path, fail=True)
@@ -131,7 +131,7 @@ def test_a_stream_stands_before_no_hole(log: tuple[Path, list[int]]) -> None:
 
 
 def test_the_segment_of_the_last_record_is_missing(tmp_path: Path) -> None:
-    """In the middle of the row it is a loss, no cut: the stream goes on behind it, in another process, too."""
+    """In the middle of the row it is a loss, not a cut: the stream continues after it, also in another process."""
     records = write_log(tmp_path, varied_messages(120), SIZE)
     offsets = [record.physical_offset for record in records]
     reader = stream(tmp_path, fail=False)
@@ -147,7 +147,7 @@ def test_the_segment_of_the_last_record_is_missing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fail", [True, False])
 def test_segments_that_go_while_the_end_is_looked_for(fail: bool, tmp_path: Path) -> None:
-    """The oldest one goes at any opening of a segment: an error that names the loss, or each record behind it."""
+    """The oldest one goes at any opening of a segment: an error names the loss, or each record after it comes."""
     outcomes: dict[type[Exception], str] = {}
     for number in range(1, 9):
         records = write_log(tmp_path / str(number), varied_messages(120), SIZE)

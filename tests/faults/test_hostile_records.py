@@ -147,7 +147,7 @@ def any_name(rng: random.Random) -> bytes:
 
 @pytest.mark.parametrize("count", [20_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
 def test_any_name_is_one_directory_or_none(count: int, proof: Proof) -> None:
-    """What is accepted is one directory of just that name below the folder of the queues; all else is an error."""
+    """An accepted name is one directory of just that name below the folder of the queues; any other is an error."""
     rng = random.Random(count)
     root = Path("/out")
     accepted = 0

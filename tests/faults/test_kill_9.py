@@ -34,7 +34,7 @@ def wait_for_the_moment(tail: TailProcess, rng: random.Random) -> None:
 
 
 def test_killed_under_load(tmp_path: Path, proof: Proof) -> None:
-    """Queues and index go on to the bytes of an undisturbed run, the table has each message once, after every kill."""
+    """After every kill, queues and index continue to the bytes of an undisturbed run, and rows are not repeated."""
     rng = random.Random(SEED)
     writer = LogWriter(tmp_path / "store" / "commitlog", RATE)
     oracle = Oracle(tmp_path)

@@ -177,7 +177,7 @@ def test_the_judge_sees_what_is_wrong(spoil: Callable[[Judge], str], tmp_path: P
 
 
 def test_what_expired_unread_must_be_told(tmp_path: Path) -> None:
-    """A stretch that may be missing is no fault where reput has named its end, and only there."""
+    """A stretch may only be missing if reput has reported its end."""
     judge = write_output(tmp_path, "4.9.3")
     rows = rows_of(judge)
     begin, end = rows[100]["physical_offset"], rows[110]["physical_offset"]
@@ -222,7 +222,7 @@ def test_the_way_out_is_read_from_the_line(tmp_path: Path) -> None:
 
 
 def test_ugly_lines() -> None:
-    """What no user wants to read."""
+    """Lines that users should not see."""
     ugly = [
         "Traceback (most recent call last):",
         "\tat java.base/java.lang.Thread.run(Thread.java:840)",
@@ -257,7 +257,7 @@ for line in sys.stdin:
 
 @contextmanager
 def appender(disk: Disk, mark: str, *wrapper: str) -> Iterator[Callable[[str], str]]:
-    """A process of the run that writes to the disk when it is told the name of a file."""
+    """A process of the run that writes to the disk when it gets the name of a file."""
     with subprocess.Popen(
         [*wrapper, sys.executable, "-c", APPENDER, f"{disk.root}/"],
         env={**os.environ, MARK: mark},

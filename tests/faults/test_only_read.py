@@ -122,7 +122,7 @@ def test_a_whole_run_writes_only_output_and_table(tmp_path: Path, proof: Proof) 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
 def test_a_log_on_a_read_only_mount_is_enough(tmp_path: Path, proof: Proof) -> None:
-    """The system refuses any write below the commitlog, and nobody notices."""
+    """The system refuses any write below the commitlog, and no command fails."""
     log = make_store(tmp_path, 200)
     script = (
         'mount --bind "$1" "$1" && mount -o remount,ro,bind "$1" && ! touch "$1/x" 2>/dev/null && shift && exec "$@"'

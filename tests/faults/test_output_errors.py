@@ -57,17 +57,17 @@ def one_error(shape: Shape, code: int, step: int, proof: Proof, *, for_ever: boo
 
 @pytest.mark.parametrize(("code", "step"), [(ENOSPC, 3), (EIO, 3), (EROFS, 9), (EDQUOT, 9)])
 def test_one_error_at_any_call(shape: Shape, code: int, step: int, proof: Proof) -> None:
-    """The error names the path and the reason; the next process goes on as if nothing had been."""
+    """The error names the path and the reason; the next process continues as if nothing had happened."""
     one_error(shape, code, step, proof, for_ever=False, power_fails=False)
 
 
 def test_errors_for_ever_from_any_call(shape: Shape, proof: Proof) -> None:
-    """A second process fails as cleanly as the first; when the disk is well again, all is there."""
+    """A second process fails as cleanly as the first; when the disk is well again, everything is kept."""
     one_error(shape, ENOSPC, 4, proof, for_ever=True, power_fails=False)
 
 
 def test_power_fails_after_an_error(shape: Shape, proof: Proof) -> None:
-    """What the system gave up to write back, and told once, is not taken for durable."""
+    """Data that the system failed to write back, and reported once, is not taken for durable."""
     one_error(shape, EIO, 4, proof, for_ever=False, power_fails=True)
 
 
@@ -132,7 +132,7 @@ def test_an_error_moves_no_end(tmp_path: Path) -> None:
 
 
 def test_no_restart_on_a_failing_disk_leaves_more_files(tmp_path: Path) -> None:
-    """No room for a new index file, at every start again: each takes away what the one before left, as time goes on."""
+    """No room for a new index file, at every start again: each removes the files of the one before, in time."""
     shape = make_shape("index roll", tmp_path)
     shape.restore()
     disk, clock, counts = Disk(shape.root), itertools.count(1.8e9), []

@@ -1,4 +1,4 @@
-"""G15: a worker of a running `reput tail` dies: it goes on. Other faults are in ``spark/test_tail_survives.py``."""
+"""G15: a worker of a running `reput tail` dies: the run continues. ``spark/test_tail_survives.py`` has other faults."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RATE = 150.0
 
 @contextmanager
 def under_load(root: Path) -> Iterator[TailProcess]:
-    """A tail beyond its first batches, and a log that goes on; afterwards all is made good and compared."""
+    """A tail after its first batches, and a growing log; afterwards everything is brought up and compared."""
     writer = LogWriter(root / "store" / "commitlog", RATE)
     tail = TailProcess(root, program=(sys.executable, tail_with_jobs.__file__))
     try:

@@ -51,7 +51,7 @@ class Case:
     def __init__(
         self, root: Path, request: dict[str, Any], damaged: Sequence[int] = (), others: Sequence[str] = ()
     ) -> None:
-        """`damaged` are records that are no good ones any more when the output is rebuilt, `others` are not reput's."""
+        """`damaged` are records that are bad when the output is rebuilt, `others` are files that are not reput's."""
         self.others, self.is_damaged = others, bool(damaged)
         records = write_log(root / "store" / "commitlog", messages_of(Random(3), 40))
         options = ["rebuildMaxBytesPerWave=2500", "rebuildMaxBytesPerPartition=900"]
@@ -179,7 +179,7 @@ def test_stop_at_calls_of_the_swap(case: Case, step: int) -> None:
 
 @pytest.mark.parametrize("step", [17, pytest.param(1, marks=pytest.mark.slow)])
 def test_stop_at_calls_of_a_swap_among_others_files(tmp_path: Path, step: int) -> None:
-    """The same where RocksDB's and others' files lie among those that are swapped: at every moment they are there."""
+    """The same with files of RocksDB and of others among those that are swapped: they exist at every moment."""
     stop_at_calls_of_the_swap(Case(tmp_path, {}, others=OTHERS), step)
 
 

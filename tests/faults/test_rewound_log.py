@@ -1,8 +1,8 @@
-"""G4: a broker that was killed cut its log and wrote on; what it did not overwrite is still there, whole.
+"""G4: a broker that was killed cut its log and wrote on; the bytes that it did not overwrite are still there, whole.
 
-``MappedFileQueue#truncateDirtyFiles`` sets positions back, removes the segments behind and clears no byte: behind the
-new end, in its segment, stand old records at their right places. An output that has some of the lost records must be
-refused, never gone on with in silence.
+``MappedFileQueue#truncateDirtyFiles`` sets positions back, removes the segments after it and clears no byte: after the
+new end, in its segment, old records remain at their right places. An output that has some of the lost records must be
+refused, and must not continue in silence.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Rewound:
         self._leave_old_bytes(before)
 
     def _leave_old_bytes(self, before: dict[str, bytes]) -> None:
-        """Behind the new end stands what the cut's segment had there."""
+        """After the new end, put back the bytes that the cut's segment had there."""
         name = f"{self.cut - self.cut % SEGMENT_BYTES:020d}"
         path, at = self.output.log / name, self.new_end - int(name)
         if at < SEGMENT_BYTES:
@@ -64,7 +64,7 @@ class Rewound:
         return same_segment and self.new_end in self.old_bounds
 
     def start(self) -> None:
-        """What `reput tail` does before Spark starts."""
+        """Do the work of `reput tail` before Spark starts."""
         log = LogReader(SourceOptions.parse(self.output.config.source_options()))
         run = SinkRun(self.output.out, self.output.settings)
         try:
@@ -73,7 +73,7 @@ class Rewound:
             run.close()
 
     def write_on(self) -> None:
-        """The broker goes on: what was behind its end is no more."""
+        """Let the broker write on: the bytes after its end are overwritten."""
         for path in self.output.log.iterdir():
             at = max(0, min(SEGMENT_BYTES, self.new_end - int(path.name)))
             path.write_bytes(path.read_bytes()[:at].ljust(SEGMENT_BYTES, b"\0"))

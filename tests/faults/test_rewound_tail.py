@@ -1,6 +1,6 @@
-"""G4 while it runs: a log that is cut, written over or gone under a stream is told at once, by whatever process asks.
+"""G4 while it runs: a log that is cut, written over or gone under a stream is reported at once, in any process.
 
-The stream's reader is asked as Spark asks it, and every record that it hands out is looked at as a task does.
+The stream's reader gets Spark's calls, and every record that it hands out is checked as in a task.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Stream:
         return CommitLogDataSource(self._given).streamReader(StructType())
 
     def restart(self) -> None:
-        """Another process goes on from the checkpoint."""
+        """Continue from the checkpoint in another process."""
         self.reader, self.offset = self._open(), json.loads(json.dumps(self.offset))
 
     def read_all(self, bytes_max: int | None = None) -> int:
@@ -81,7 +81,7 @@ class Stream:
 
 @pytest.fixture(autouse=True)
 def no_wait_for_new_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Answer at once where the log has nothing new: here nobody writes meanwhile."""
+    """Answer at once if the log has nothing new: nothing is written meanwhile."""
     monkeypatch.setattr(data_source, "_IDLE_S", 0.0)
 
 
@@ -128,7 +128,7 @@ CASES: dict[str, Callable[[Path], None]] = {
 @pytest.mark.parametrize("by", ["the same process", "another process", "available now"])
 @pytest.mark.parametrize("case", CASES)
 def test_a_log_that_is_written_over(case: str, by: str, at_once: None, tmp_path: Path, proof: Proof) -> None:
-    """The stream stood at the end; the next look says that the log is another, and where."""
+    """The stream was at the end; the next look reports that the log is another, and where."""
     log = tmp_path / "commitlog"
     write(log, OLD)
     stream = Stream(log)
@@ -171,7 +171,7 @@ def test_behind_the_end_too(kept: int, bytes_max: int, tmp_path: Path) -> None:
 
 
 def test_a_log_that_only_grows_is_no_other(at_once: None, tmp_path: Path) -> None:
-    """Rolled, with segments made in advance and expired, at every size of a batch: nothing is said."""
+    """Rolled, with segments made in advance and expired, at every size of a batch: nothing is reported."""
     for bytes_max in (100, 700, None):
         log = tmp_path / f"{bytes_max}" / "commitlog"
         with CommitLogWriter(log, SIZE, preallocate=True) as writer:
@@ -187,7 +187,7 @@ def test_a_log_that_only_grows_is_no_other(at_once: None, tmp_path: Path) -> Non
 
 
 def test_a_batch_that_was_planned_before_the_cut(tmp_path: Path) -> None:
-    """What was planned and not read is given up, not taken from what stands there now."""
+    """A batch that was planned but not read is dropped, not taken from the present bytes."""
     log = tmp_path / "commitlog"
     offsets = write(log, OLD)
     stream = Stream(log)
@@ -210,7 +210,7 @@ def test_a_batch_that_was_planned_before_the_cut(tmp_path: Path) -> None:
     ],
 )
 def test_a_log_that_is_gone_may_come_back(how: str, by: str, tmp_path: Path) -> None:
-    """No segment at all is no expiry, whatever failOnDataLoss says: a broker keeps its last segment."""
+    """No segment at all does not mean expiry, whatever failOnDataLoss says: a broker keeps its last segment."""
     for fail in ("true", "false"):
         log, away = tmp_path / "commitlog", tmp_path / "away"
         shutil.rmtree(log, ignore_errors=True)
@@ -251,7 +251,7 @@ def test_a_segment_that_is_cut_short(tmp_path: Path) -> None:
 
 
 def test_a_segment_that_is_being_copied(tmp_path: Path) -> None:
-    """A running stream waits for its size; a record in it is there when it is whole."""
+    """A running stream waits for its size; a record in it appears when it is whole."""
     log = tmp_path / "commitlog"
     write(log, OLD, preallocate=False)
     stream = Stream(log)

@@ -1,4 +1,4 @@
-"""Processes of `reput tail` for several brokers on one table, at the same moment: each message once, and nobody ends.
+"""Processes of `reput tail` for several brokers on one table, at the same moment: each message once, none ends.
 
 In full: ``REPUT_PROOF_MINUTES=30 pytest -m slow tests/faults/test_several_tails.py``.
 """
@@ -171,7 +171,7 @@ def rows_by_spark(spark: SparkSession, table: Path) -> dict[str, list[int]]:
 
 @pytest.mark.slow
 def test_two_tails_with_one_name(tmp_path: Path) -> None:
-    """A broker's master and slave, say: one of them ends with one clear line, and no row is there twice."""
+    """A broker's master and slave, say: one of them ends with one clear line, and no row appears twice."""
     table = tmp_path / "table"
     content = [Message("AB"[n % 2], body=b"x" * (n % 50), store_timestamp=1_700_000_000_000 + n) for n in range(400)]
     roots = [tmp_path / "master", tmp_path / "slave"]

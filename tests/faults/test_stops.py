@@ -37,14 +37,14 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def begun(root: Path, *options: str) -> TailProcess:
-    """A tail that has made its first batches, of a log that goes on."""
+    """A tail that has made its first batches, of a growing log."""
     tail = TailProcess(root, *options)
     tail.wait_beyond(0)
     return tail
 
 
 def lines_of(tail: TailProcess) -> list[str]:
-    """What it said, but for the lines of its batches."""
+    """Return its output, without the lines of its batches."""
     return [line for line in tail.said.read_text().splitlines() if not _BATCH.search(line)]
 
 
@@ -95,7 +95,7 @@ def test_a_stop_while_it_starts(number: signal.Signals, group: bool, root: Path,
 
 
 def test_a_stop_of_several_brokers_while_they_start(root: Path, temporary: Path) -> None:
-    """Those that wait for Spark end as the one that starts it does, and nobody starts it again."""
+    """Those that wait for Spark end with the one that starts it, and none starts it again."""
     sections = []
     for name in "abc":
         write_log(root / name / "commitlog", [Message()], 4096)
@@ -114,7 +114,7 @@ def test_a_stop_of_several_brokers_while_they_start(root: Path, temporary: Path)
 
 
 def to_the_group(tail: TailProcess, _: Path) -> None:
-    """As a terminal does, and somebody without patience."""
+    """Signal the group as a terminal does, and again at once."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGINT):
         os.killpg(tail.process.pid, number)
         time.sleep(0.1)

@@ -23,9 +23,9 @@ WAYS: dict[str, Callable[[bytes, int], bytes]] = {
 
 
 def reference_end(log: LiveLog) -> ReputEnd:
-    """Where a walk from the first record ends; the last record is held back, as at the first look at it.
+    """Walk from the first record to the end; the last record is held back, as at the first look at it.
 
-    A record of whole lengths whose DELAY or INNER_BASE is no number is there: whoever decodes it will refuse it.
+    A record of whole lengths whose DELAY or INNER_BASE is not a number counts: a decoder will refuse it.
     """
     data = memoryview((log.directory / f"{0:020d}").read_bytes())
     at, last = 0, 0
@@ -55,5 +55,5 @@ def cut_everywhere(log: LiveLog, name: str, way: str, proof: Proof) -> None:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_torn_record_is_not_there(name: str, way: str, tmp_path: Path, proof: Proof) -> None:
-    """Within the guard it does not count, whatever stands in its place; complete, it does one guard later."""
+    """Within the guard it does not count, whatever bytes take its place; complete, it does one guard later."""
     cut_everywhere(LiveLog(tmp_path), name, way, proof)

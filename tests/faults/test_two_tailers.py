@@ -37,7 +37,7 @@ for line in sys.stdin:
 
 
 class Racer:
-    """One process that takes and gives back the lock of an output when it is told."""
+    """A process that takes and releases the lock of an output on command."""
 
     def __init__(self, root: Path) -> None:
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}

@@ -1,7 +1,7 @@
-"""G13: one fault at a time in a store as big as one likes; each is found by the command as a user starts it, and named.
+"""G13: one fault at a time in a store of any size; the command, as a user starts it, finds and names each.
 
-``REPUT_PROOF_VERIFY=3000000 pytest -m slow -rP tests/faults/test_verify_faults.py`` with so many messages, and what was
-found in words; 700 bytes of disk a message.
+``REPUT_PROOF_VERIFY=3000000 pytest -m slow -rP tests/faults/test_verify_faults.py`` with this many messages, and the
+findings in words; 700 bytes of disk a message.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def missing_entry(spoil: Spoiler, made: Made) -> Place:
 
 
 def entry_twice(spoil: Spoiler, made: Made) -> Place:
-    """The entry stands again where its successor should."""
+    """The entry appears again in the place of its successor."""
     path, at, entry = made.entry()
     return spoil.put(path, at + 20, entry.tobytes())
 
@@ -293,7 +293,7 @@ FAULTS = [
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
-    """Sound, and nobody changes it for long."""
+    """A sound store, which tests change only for a moment."""
     made = Made(tmp_path_factory.mktemp("verify"))
     make_log(made.store, replace(STANDARD, messages=MESSAGES, mapped_file_size=SEGMENT_BYTES))
     rebuilt = made.reput("rebuild", "--table", made.root / "table")

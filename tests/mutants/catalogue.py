@@ -1,4 +1,4 @@
-"""Mistakes that somebody could make in the sources, each with tests that must notice it."""
+"""Possible mistakes in the sources, each with tests that must notice it."""
 
 from __future__ import annotations
 

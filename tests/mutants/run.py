@@ -80,7 +80,7 @@ def code_with(mutant: Mutant, copy: Path) -> int:
 
 
 def main() -> int:
-    """Run those asked for; the number of mistakes that nobody noticed is 0, or 1 is returned."""
+    """Make the chosen mistakes; return 0 if the tests notice every one of them, and 1 if not."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="of mistakes, or parts of names; all without any")
     wanted = parser.parse_args().names

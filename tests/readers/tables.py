@@ -142,7 +142,7 @@ class Tables:
 def expected_rows(
     segment: Path, records: Iterable[StoredRecord], broker: str, *, with_bodies: bool
 ) -> Iterator[dict[str, Any]]:
-    """What the reference decoder makes of the bytes of a segment, where records were written."""
+    """Decode a segment's bytes with the reference decoder, where records were written; return the rows."""
     data = memoryview(segment.read_bytes())
     for record in records:
         at = record.physical_offset
@@ -153,7 +153,7 @@ def expected_rows(
 
 
 def body_columns(stored: bytes, sys_flag: int) -> dict[str, Any]:
-    """`body` or `body_bytes`, or neither."""
+    """`body` or `body_bytes`, or none."""
     with suppress(CorruptRecordError):
         plain = decompress_body(stored, sys_flag)
         if len(plain) <= BODY_BYTES_MAX:

@@ -1,4 +1,4 @@
-"""What Spark's grammars and registries say there is for `reput sql` to run or refuse."""
+"""The statements in Spark's grammars and registries, for `reput sql` to run or refuse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tasks say is heard while their job runs, by who asked, and by nobody afterwards."""
+"""Announcements of tasks reach their listener while the job runs, and no one afterwards."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LIMIT_SECONDS = 60
 
 
 def numbers_said(spark: SparkSession, announce: Announce, gate: str = "", fails: bool = False) -> list[int]:
-    """A job of two tasks, which say their numbers; the second one waits until the file `gate` is there."""
+    """A job of two tasks, which announce their numbers; the second one waits until the file `gate` exists."""
 
     def say(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import time
@@ -37,7 +37,7 @@ def numbers_said(spark: SparkSession, announce: Announce, gate: str = "", fails:
 
 
 def test_heard_before_the_job_ends(spark: SparkSession, tmp_path: object) -> None:
-    """The second task goes on only when the first one was heard."""
+    """The second task continues only after the announcement of the first."""
     gate, heard = f"{tmp_path}/gate", []
 
     def listen(words: bytes) -> None:
@@ -67,7 +67,7 @@ def test_each_listener_hears_its_own_tasks(spark: SparkSession) -> None:
 
 
 def test_a_task_that_fails_is_not_heard(spark: SparkSession) -> None:
-    """What others of its job said counts nevertheless."""
+    """Announcements of others in its job count nevertheless."""
     heard: list[bytes] = []
     with announcements(spark, heard.append) as announce, pytest.raises(SinkError, match="the second task fails"):
         numbers_said(spark, announce, fails=True)

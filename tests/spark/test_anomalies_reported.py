@@ -1,4 +1,4 @@
-"""A run over a disordered log says so: in the line of the batch, and in the summary with what stands at the end."""
+"""A run over a disordered log reports it: in the line of the batch, and in the summary with the bytes at the end."""
 
 from __future__ import annotations
 

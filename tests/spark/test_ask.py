@@ -118,7 +118,7 @@ def test_the_same_rows_of_each_question(
 
 
 def test_a_question_with_its_relations_written_out(spark: SparkSession, table: Path, config: PipelineConfig) -> None:
-    """What --show-sql prints gives the same rows by itself."""
+    """The output of --show-sql gives the same rows by itself."""
     question = questions()["lag"]
     relations = relations_of(question, table, config, print)
     values = values_of(question, {}, lambda: NOW)

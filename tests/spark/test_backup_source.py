@@ -34,7 +34,7 @@ def growing(tmp_path: Path) -> GrowingStore:
 
 
 def test_batch_and_stream(spark: SparkSession, growing: GrowingStore, tmp_path: Path) -> None:
-    """All rows with bodies; a stream that is started again goes on to the end of the newest restore point."""
+    """All rows with bodies; a stream that is started again continues to the end of the newest restore point."""
     backup = str(growing.root / "backup")
     assert type(DefaultSource({"path": backup})) is BackupDataSource
     options = {"includeBody": "true", "maxBytesPerPartition": "700", "tailGuardMs": "0"}

@@ -1,4 +1,4 @@
-"""The Hive statements of docs/catalogs.md, run as they stand there, beside the process that keeps the table."""
+"""The Hive statements of docs/catalogs.md, run unchanged, beside the process that keeps the table."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def contents(table: Path) -> dict[str, bytes]:
 
 
 def topics(count: int) -> dict[str, int]:
-    """Messages by topic among the first so many."""
+    """Return messages by topic among the first ones, up to a number."""
     return Counter("AB"[number % 2] for number in range(count))
 
 
 def test_the_statements_of_the_page(spark: SparkSession, tmp_path: Path) -> None:
-    """What reput commits is seen by name without a refresh, and no statement writes to the table."""
+    """Commits of reput are visible by name without a refresh, and no statement writes to the table."""
     kept = KeptTable(spark, tmp_path)
     table = kept.open()
     kept.fill(table, range(2, 21, 2))

@@ -384,7 +384,7 @@ def test_any_path_can_hold_a_table(spark: SparkSession, opened: Open, tmp_path: 
 
 
 def test_a_new_table_is_as_sparks_own(spark: SparkSession, tmp_path: Path) -> None:
-    """What stays of it for readers and writers; the schema has a list, a map, times and comments."""
+    """For readers and writers; the schema has a list, a map, times and comments."""
     schema, properties = commented(table_schema(include_body=True), COLUMN_COMMENTS), {"delta.checkpointInterval": "50"}
     DeltaTable.open_or_create(tmp_path / "ours", schema, properties=properties, comment='it\'s a "test"')
     theirs = SparksTable.create(spark).location(str(tmp_path / "theirs")).comment('it\'s a "test"')
@@ -432,7 +432,7 @@ def test_foreign_files_are_refused_and_left_alone(opened: Open, tmp_path: Path) 
 
 @pytest.mark.parametrize("left", [(), (f".{0:020d}.json.reput-0.tmp",)])
 def test_a_creation_that_was_killed_is_made_again(opened: Open, tmp_path: Path, left: tuple[str, ...]) -> None:
-    """The directory of the log is there, perhaps with a part of the commit."""
+    """The directory of the log exists, perhaps with a part of the commit."""
     log = tmp_path / "messages" / "_delta_log"
     log.mkdir(parents=True)
     for name in left:
@@ -497,7 +497,7 @@ def test_what_others_turn_on_is_followed(spark: SparkSession, opened: Open) -> N
 
 
 def test_a_commit_never_takes_the_place_of_anothers(opened: Open, tmp_path: Path) -> None:
-    """Another writer commits between the look at the log and the commit: it is made again behind that one."""
+    """Another writer commits between the look at the log and the commit: it is made again after that one."""
     table, other = opened(), opened()
     table.append([], app_id=APP, version=1)
     rows, theirs = messages(0), messages(100)

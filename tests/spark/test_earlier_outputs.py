@@ -1,4 +1,4 @@
-"""A tail goes on with Spark's checkpoint of an earlier release."""
+"""A tail continues from Spark's checkpoint of an earlier release."""
 
 from __future__ import annotations
 

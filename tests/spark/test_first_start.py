@@ -29,7 +29,7 @@ def write_messages(store: Path, count: int) -> list[StoredRecord]:
 def test_expiry_between_a_failed_first_batch_and_the_next_start(
     spark: SparkSession, tmp_path: Path, sink: str, proof: Proof
 ) -> None:
-    """The first batch fails, the segment it began in expires: the loss is told; allowed, the rest is taken."""
+    """The first batch fails, the segment it began in expires: the loss is an error; allowed, the rest is taken."""
     store = tmp_path / "store"
     records = write_messages(store, 30)
     options, table = (QUEUES, None) if sink == "queues" else (TABLE, tmp_path / "table")
@@ -51,7 +51,7 @@ def test_expiry_between_a_failed_first_batch_and_the_next_start(
 
 
 def test_a_tables_beginning_is_kept(spark: SparkSession, tmp_path: Path) -> None:
-    """Until it has a row, too; a table that lost its rows begins where it is told."""
+    """Even until it has a row; a table that lost its rows begins where its option says."""
     table, output = tmp_path / "table", DurableFiles(tmp_path / "out")
     assert MessageTable(table, "b", output).recover(500).end_offset == 500
     assert MessageTable(table, "b", output).recover(900).end_offset == 500

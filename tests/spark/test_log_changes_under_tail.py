@@ -94,7 +94,7 @@ def test_a_log_that_is_written_over_under_it(spark: SparkSession, tmp_path: Path
 
 
 def test_files_that_expire_under_it(spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """An idle tail removes queue and index files when the broker deletes segments, and goes on behind them."""
+    """An idle tail removes queue and index files when the broker deletes segments, and continues after them."""
     store, out = tmp_path / "store", tmp_path / "out"
     (tmp_path / "broker.conf").write_text("mappedFileSizeConsumeQueue=100\nmaxIndexNum=10\ncleanResourceInterval=50\n")
     config = load_config(store_of(store), broker_conf=tmp_path / "broker.conf", overrides=("tailGuardMs=20",))
@@ -159,7 +159,7 @@ def wait_until(done: Any, running: threading.Thread, failed: list[BaseException]
 def test_segments_that_go_under_it(
     fail: str, on_damage: str, read_by: str, spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Between plan and read, at the front and in the middle: gone on and told, or one error; nothing twice."""
+    """Between plan and read, at the front and in the middle: continued and reported, or one error; nothing twice."""
     store, out, table = tmp_path / "store", tmp_path / "out", tmp_path / "table"
     offsets = write(store, messages(160))[:-1]
     # When ranges are read for this time, and their ends are known, these segments go.

@@ -1,4 +1,4 @@
-"""Tables of earlier versions of reput: they get the columns that came later, and their rows go on beside new ones."""
+"""Tables of earlier versions of reput get the columns that came later, and their rows stay beside new ones."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ def test_a_clustered_table(spark: SparkSession, tmp_path: Path) -> None:
     ("name", "kind"), [pytest.param("kind", "int", marks=pytest.mark.slow), ("Origin_Topic", "string")]
 )
 def test_a_column_of_others_with_that_name(old: OldTable, name: str, kind: str) -> None:
-    """Nothing is written; the statements that the error names give theirs another name, and then all goes on."""
+    """Nothing is written; the statements in the error rename the other column, and then everything continues."""
     old.spark.sql(f"ALTER TABLE {old.sql} ADD COLUMNS ({name} {kind})")
     version = old.old.version
     with pytest.raises(OutputError) as raised:
@@ -260,7 +260,7 @@ def test_a_table_that_is_not_ours_gets_nothing(spark: SparkSession, tmp_path: Pa
 
 @pytest.mark.slow
 def test_a_restored_table_gets_them_again(old: OldTable) -> None:
-    """RESTORE to before takes the columns away, and what was written with them is there when they are back."""
+    """RESTORE to a version before removes the columns, and their values come back with the columns."""
     version = old.old.version
     old.open()
     old.spark.sql(f"RESTORE TABLE {old.sql} TO VERSION AS OF {version}")

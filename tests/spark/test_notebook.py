@@ -21,7 +21,7 @@ GetStore = Callable[[str], BrokerStore]
 
 
 def test_spark_finds_the_source_by_itself(spark: SparkSession, broker_store: GetStore, tmp_path: Path) -> None:
-    """In a session in which nobody registers it: in batches, as a stream, and beside one who registers it later."""
+    """In a session that does not register it: in batches, as a stream, and beside one that registers it later."""
     store = broker_store("v4-tx-delay-retry")
     session = spark.newSession()
     session.conf.set("spark.sql.shuffle.partitions", "1")

@@ -1,4 +1,4 @@
-"""The snippets of README.md and docs/commands/, run as they stand there, with a store of a real broker for /data."""
+"""The snippets of README.md and docs/commands/, run unchanged, with a store of a real broker for /data."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_the_python_of_a_page(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """It runs as it stands; a tail in it is stopped at the log's end, and a table it reads is there."""
+    """It runs unchanged; a tail in it is stopped at the log's end, and a table that it reads exists."""
     store = broker_store("v4-plain")
     if any('"/data/messages"' in code for code in blocks(page, "python")):
         only_table = ("consumeQueueEnable=false", "messageIndexEnable=false")

@@ -1,4 +1,4 @@
-"""`reput rebuild` on Spark: the brokers' bytes and a table; `tail` behind it."""
+"""`reput rebuild` on Spark: the brokers' bytes and a table; `tail` after it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_files_equal_the_brokers_and_the_table_has_each_message_once(
 
 
 def test_results_of_sparks_tasks_are_told_while_others_are_made(spark: SparkSession, tmp_path: Path) -> None:
-    """The first one that is told lets the last one end, so the job waits for what the driver has heard."""
+    """The first result lets the last task end, so the job waits for a result that has reached the driver."""
     told: dict[int, str] = {}
 
     def work(number: int) -> str:
@@ -104,7 +104,7 @@ def test_tail_goes_on_behind_it(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_behind_damage_with_a_table(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is left out is what `tail` leaves out, a row each, once, though the process dies before the first one."""
+    """It leaves out the same as `tail`, a row each, once, though the process dies before the first one."""
     store, output, table = tmp_path / "store", tmp_path / "out", tmp_path / "table"
     records = write_log(store / "commitlog", [Message("../x" if n == 4 else "T", queue_offset=n) for n in range(90)])
     damaged = (9, 40, 70)

@@ -45,7 +45,7 @@ def message(number: int, size: int = 20) -> Message:
 
 @pytest.mark.parametrize("written_anew", [0, 30], ids=["cut", "cut and written anew"])
 def test_a_log_that_was_cut(spark: SparkSession, tmp_path: Path, written_anew: int) -> None:
-    """The tail refuses and names the command; after it the tail goes on to the bytes of a new output."""
+    """The tail refuses and names the command; after it the tail continues to the bytes of a new output."""
     store, output = tmp_path / "store", tmp_path / "out"
     put_log(store, [message(i) for i in range(100)])
     run_tail(spark, store, output)
@@ -61,7 +61,7 @@ def test_a_log_that_was_cut(spark: SparkSession, tmp_path: Path, written_anew: i
 
 
 def test_expiry_between_two_runs(spark: SparkSession, tmp_path: Path) -> None:
-    """The tail goes on behind it as if nothing had gone."""
+    """The tail continues after it as if nothing had gone."""
     store, output = tmp_path / "store", tmp_path / "out"
     messages = [message(i) for i in range(200)]
     put_log(store, messages[:150])

@@ -1,4 +1,4 @@
-"""What is done before the first micro-batch works, and leaves nothing."""
+"""The work before the first micro-batch succeeds, and leaves nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ read_ranges = opening.read_ranges
 def test_every_core_reads_a_record(
     needs: LogicNeeds | None, with_table: bool, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The tasks read a log as those of a micro-batch do; an error would be nobody's."""
+    """The tasks read a log as those of a micro-batch do; an error would otherwise not appear."""
     read: list[RangeEffects] = []
 
     def reading(*given: Any) -> list[RangeEffects]:

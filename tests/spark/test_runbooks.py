@@ -1,4 +1,4 @@
-"""The runbooks of docs/operating/runbooks.md, each as it stands, on a real broker's store after the fault it is for."""
+"""The runbooks of docs/operating/runbooks.md, each unchanged, on a real broker's store after its fault."""
 
 from __future__ import annotations
 

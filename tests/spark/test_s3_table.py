@@ -32,7 +32,7 @@ LIMIT_SECONDS = 120
 
 
 def reput(environment: dict[str, str], *words: object, code: int = 0) -> str:
-    """What the command says: on standard output, or on standard error if it is to fail."""
+    """Run the command; return its standard output, or its standard error if it is to fail."""
     with mock.patch.dict(os.environ, environment):
         done = invoke([str(word) for word in words])
     assert done.exit_code == code, done.stderr
@@ -139,7 +139,7 @@ def test_where_it_cannot_be(store: Path) -> None:
 
 @pytest.mark.slow
 def test_a_server_that_is_down_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The table waits for it and goes on, with every row once; the queues go on meanwhile."""
+    """The table waits for it and continues, with every row once; the queues do not wait."""
     with s3_server() as server:
         for name, value in server.environment.items():
             monkeypatch.setenv(name, value)

@@ -102,7 +102,7 @@ def test_damage(spark: SparkSession, store: tuple[Path, list[StoredRecord]], job
 
 
 def test_a_read_without_ranges(spark: SparkSession) -> None:
-    """Spark plans it as any other; what a rehearsal raises nobody hears."""
+    """Spark plans it as any other; errors of a rehearsal do not appear."""
     assert no_ranges(spark).collect() == []
     rehearse_planning(spark)
 

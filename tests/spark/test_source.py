@@ -163,7 +163,7 @@ def test_maxbytespertrigger_always_takes_a_record(
 
 
 def test_a_stream_goes_on_from_its_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
-    """What was read is not read again, what is new is."""
+    """It reads only new records."""
     with CommitLogWriter(tmp_path / "commitlog", 2048) as writer:
         writer.append(Message())
         first, _ = stream(spark, tmp_path / "commitlog", tmp_path / "checkpoint")

@@ -1,4 +1,4 @@
-"""Errors of processes of Spark reach whoever asked with their class and all fields, not as the text of a traceback."""
+"""Errors of processes of Spark reach the caller with their class and all fields, not as the text of a traceback."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_an_error_of_the_source(
 
 
 def test_an_error_of_a_task_that_may_pass(spark: SparkSession) -> None:
-    """Spark was told of it, to try the task again where it can, and in the end whoever asked is."""
+    """Spark gets it, to try the task again if it can, and in the end so does the caller."""
 
     def work(number: int) -> int:
         if number:

@@ -33,7 +33,7 @@ def test_the_jvm_has_room_for_compiled_code(spark: SparkSession) -> None:
 
 
 def test_workers_import_the_installed_pyspark(spark: SparkSession) -> None:
-    """Not Spark's zip, which each of them would compile anew."""
+    """Not Spark's zip, which each of them would compile again."""
 
     def imported(_: int) -> str:
         import pyspark.worker

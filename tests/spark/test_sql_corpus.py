@@ -68,7 +68,7 @@ def state(directory: Path) -> dict[str, str]:
 
 
 def run(spark: SparkSession, table: Path, statement: str, form: str = "csv") -> str | None:
-    """What a statement fails with; None when it was run to its last row."""
+    """Run a statement to its last row; return the error, or None."""
     try:
         with spark_failures_as_errors(table):
             result = sql.run_plan(spark, parse_query(spark, statement))

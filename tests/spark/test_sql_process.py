@@ -76,7 +76,7 @@ def test_a_stop_while_it_runs(table: Path, tmp_path: Path, number: signal.Signal
 
 
 def test_an_output_that_is_full(table: Path) -> None:
-    """What failed is said, and that it is standard output."""
+    """The error names the failure, and standard output."""
     with Path("/dev/full").open("wb") as out:
         done = subprocess.run(command(table, ENDLESS), stdout=out, stderr=subprocess.PIPE, check=False)
     assert done.returncode == 1

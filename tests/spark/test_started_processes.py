@@ -48,15 +48,15 @@ def test_none_but_a_chmod_for_each_of_its_two_files(tmp_path: Path) -> None:
 
 
 def maps(pid: int) -> str:
-    """What a process has mapped into its memory; compiled kernels are not without llvmlite."""
+    """Return the files that a process has mapped into its memory; compiled kernels need llvmlite."""
     return Path(f"/proc/{pid}/maps").read_text()
 
 
 @pytest.mark.parametrize(("messages", "are_needed"), [(300, False), pytest.param(350, True, marks=pytest.mark.slow)])
 def test_workers_only_for_a_first_batch_that_takes_a_job(messages: int, are_needed: bool, tmp_path: Path) -> None:
-    """32 MiB are read by the driver itself, so a start that is not further behind leaves the processors to the rest.
+    """The driver itself reads 32 MiB, so a start that is not further behind leaves the processors to the rest.
 
-    What plans its reads then loads no kernels either.
+    The processes that plan its reads then load no kernels.
     """
     with CommitLogWriter(tmp_path / "store" / "commitlog", 1 << 24) as writer:
         for number in range(messages):

@@ -159,7 +159,7 @@ def test_vacuum_removes_orphans(both: list[KeptTable]) -> None:
 
 @pytest.mark.slow
 def test_vacuum_cuts_the_log(both: list[KeptTable], monkeypatch: pytest.MonkeyPatch) -> None:
-    """At a checkpoint; every version that is kept can be read, a tail goes on, an owner's retention is respected."""
+    """At a checkpoint; every kept version can be read, a tail continues, an owner's retention is respected."""
     monkeypatch.setattr(cleaning, "READ_FOR_S", 0)
     kept = both[0]
     table = kept.open()

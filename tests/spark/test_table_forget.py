@@ -1,4 +1,4 @@
-"""Rows that are forgotten: gone from every version and file, the others are there, and a tail goes on behind it."""
+"""Rows that are forgotten: gone from every version and file; the others stay, and a tail continues after it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def content() -> list[Message]:
 
 @pytest.fixture
 def kept(spark: SparkSession, tmp_path: Path) -> KeptTable:
-    """A merged file, whose parts older versions have, and three small ones behind it."""
+    """A merged file, whose parts older versions have, and three small ones after it."""
     kept = KeptTable(spark, tmp_path / "first", count=0)
     kept.write_log(content())
     table = kept.open()
@@ -105,7 +105,7 @@ REQUESTS: list[tuple[dict[str, Any], set[int], str]] = [
     [pytest.param(*REQUESTS[0], marks=pytest.mark.slow, id="topic"), pytest.param(*REQUESTS[1], id="key")],
 )
 def test_nothing_is_left(wanted: dict[str, Any], gone: set[int], text: str, kept: KeptTable) -> None:
-    """In no file below the table; other rows are as they were, in one commit that tells no text; a tail goes on."""
+    """In no file below the table; other rows are unchanged, in one commit without the texts; a tail continues."""
     running = kept.open()
     upkeep = TableUpkeep(running.delta, "b", 50)
     upkeep.step(60)
@@ -255,7 +255,7 @@ def test_another_broker_and_deletion_vectors(spark: SparkSession, kept: KeptTabl
 
 
 def test_what_cannot_be_proven_is_told(kept: KeptTable) -> None:
-    """A file of somebody who did not commit it stays, and is named; checkpoints of another kind are refused."""
+    """A file whose writer did not commit it stays, and is named; checkpoints of another kind are refused."""
     strange = kept.path / "strange.parquet"
     shutil.copy(next(kept.path.glob("merged-*")), strange)
     young = kept.path / f"part-rest-{'0' * 8}-0000-0000-0000-{'0' * 12}.zstd.parquet"
@@ -320,7 +320,7 @@ def test_the_command(kept: KeptTable) -> None:
 
 @pytest.mark.parametrize("share", [50, pytest.param(1, marks=pytest.mark.slow)])
 def test_it_dies_anywhere(share: int, kept: KeptTable, proof: Proof) -> None:
-    """The rows are there or not, all others are there; the same command again finishes, and a tail goes on."""
+    """The rows are all gone or all kept, and the others stay; the same command finishes, and a tail continues."""
     whole = kept.found()
     with counting(-1, Stopped, for_ever=False) as counter:
         forget(copy_of(kept, "counted"), topics=[SECRET])

@@ -55,7 +55,7 @@ def messages(store: BrokerStore) -> list[Message]:
 
 
 def ask(spark: SparkSession, table: Path, words: str, *replaced: tuple[str, str]) -> Sequence[Any]:
-    """What the page's only statement with `words` finds."""
+    """Return the rows of the page's only statement with `words`."""
     (statement,) = (statement for statement in STATEMENTS if words in statement)
     for old, new in replaced:
         assert old in statement
@@ -65,7 +65,7 @@ def ask(spark: SparkSession, table: Path, words: str, *replaced: tuple[str, str]
 
 @pytest.mark.parametrize("words", ["kind = 'trace'", pytest.param("SELECT", marks=pytest.mark.slow)])
 def test_every_statement_can_be_run(words: str, spark: SparkSession, table: Path) -> None:
-    """As it stands on the page; in short, all are planned, and only the one is run that no other test asks."""
+    """Unchanged from the page; in short, all are planned, and only the one is run that no other test asks."""
     assert len(STATEMENTS) == 8
     plans = [query(spark, table, statement) for statement in STATEMENTS]
     asked = [plan for plan, statement in zip(plans, STATEMENTS, strict=True) if words in statement]
@@ -75,7 +75,7 @@ def test_every_statement_can_be_run(words: str, spark: SparkSession, table: Path
 
 
 def test_groups(spark: SparkSession, table: Path, messages: list[Message]) -> None:
-    """What waits to be consumed again counts for the group, too, under the topic it was sent to."""
+    """Messages that wait to be consumed again also count for the group, under the topic they were sent to."""
     found = {row.kind: row.messages for row in ask(spark, table, "GROUP BY consumer_group, origin_topic, kind")}
     expected = Counter(
         {"%RETRY%retry_cg": "retry", "%DLQ%retry_cg": "dlq", DELAYED: "delayed"}[message.topic]

@@ -1,4 +1,4 @@
-"""What a tail leaves, read by Spark, deltalake, DuckDB and Polars; and what these do to it beside a running tail."""
+"""A tail's table, read by Spark, deltalake, DuckDB and Polars; and their writes to it beside a running tail."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_others_read_the_same(
 
 @pytest.mark.slow
 def test_duckdb_with_its_own_extension(table: Path, tmp_path: Path, as_spark_reads: list[list[dict[str, Any]]]) -> None:
-    """`delta_scan`, where DuckDB can fetch the extension: it is no part of the package."""
+    """`delta_scan`, if DuckDB can fetch the extension: the package does not have it."""
     with duckdb.connect(config={"extension_directory": str(tmp_path)}) as connection:
         try:
             connection.install_extension("delta")

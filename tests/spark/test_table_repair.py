@@ -1,4 +1,4 @@
-"""What others do to a message table: noticed, said, and made whole in one commit."""
+"""Changes of others to a message table: noticed, reported, and mended in one commit."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_files_are_looked_at_where_only_spark_reads_the_log(spark: SparkSession,
 
 @pytest.mark.slow
 def test_files_removed_by_hand(kept: KeptTable) -> None:
-    """One is gone and one is cut short: told with their names; made again, though nobody can read them."""
+    """One is gone and one is cut short: the error names them; they are made again, though they cannot be read."""
     second = sorted(path for path in kept.path.glob(f"part-{kept.offsets[30]:020d}-*.parquet"))
     first = sorted(path for path in kept.path.glob(f"part-{kept.offsets[10]:020d}-*.parquet"))
     lost = sum(pq.read_metadata(path).num_rows for path in (first[0], second[0]))
@@ -216,7 +216,7 @@ def test_rows_of_other_brokers_stay(
 
 @pytest.mark.slow
 def test_an_older_copy_of_the_table(kept: KeptTable, caplog: pytest.LogCaptureFixture) -> None:
-    """A backup that was put back goes on where it ends; under a running tail it is refused as something that passes."""
+    """A backup that was put back continues where it ends; under a running tail it is an error that may pass."""
     shutil.copytree(kept.path, kept.root / "copy")
     running = kept.open()
     kept.fill(running, (50,))
@@ -241,7 +241,7 @@ def test_an_older_copy_of_the_table(kept: KeptTable, caplog: pytest.LogCaptureFi
 
 
 def test_a_log_that_was_cut(kept: KeptTable) -> None:
-    """The table's rows behind the cut go in the commit that brings the new ones; a crash behind it changes nothing."""
+    """The table's rows after the cut go in the commit that brings the new ones; a crash after it changes nothing."""
     kept.write_log([*messages(25), *messages(3, 100)])
     with pytest.raises(CommitLogRewoundError, match="'reput rebuild --only table'"):
         kept.open()
@@ -262,7 +262,7 @@ def test_a_log_that_was_cut(kept: KeptTable) -> None:
 
 @pytest.mark.slow
 def test_a_damaged_log_is_not_taken_for_one_that_was_cut(kept: KeptTable) -> None:
-    """The table's rows behind the damage stay: they may be all that is left of their messages. --from says it."""
+    """The table's rows after the damage stay: they may be all that is left of their messages. --from decides."""
     kept.fill(kept.open(), (50,))
     damaged, last = kept.offsets[46], kept.records[49].physical_offset
     assert damaged // 2000 == last // 2000
@@ -375,7 +375,7 @@ def test_a_repair_that_dies_anywhere(kept: KeptTable, monkeypatch: pytest.Monkey
 
 @pytest.mark.slow
 def test_the_quarantine_table(spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """What it lost comes back from the output's own lines at the next start; what a DELETE took stays away."""
+    """Lost lines come back from the output's own at the next start; lines that a DELETE removed stay away."""
     lines = [QuarantinedRange("b", at, 9, "BAD_MAGIC", "f", at, "00", "t", "quarantine") for at in (10, 20, 30, 40)]
     path = tmp_path / "table-quarantine"
 

@@ -1,4 +1,4 @@
-"""Rows that have expired by tableRetention: they go, all others stay, and nobody takes that for a loss."""
+"""Rows that have expired by tableRetention: they go, all others stay, and no check takes that for a loss."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_expired_rows_go_and_nobody_misses_them(kept: KeptTable, caplog: pytest.
 
 
 def test_rows_do_not_expire_under_a_merge(kept: KeptTable) -> None:
-    """While files are written again, nobody takes rows from them; behind that they go."""
+    """While files are written again, no rows are removed from them; after that they go."""
     long_ago = int(time.time() * 1000) // DAY_MS * DAY_MS - 25 * DAY_MS
     kept.write_log([Message("AB"[n % 2], store_timestamp=long_ago + n) for n in range(20)])
     table = kept.open()
@@ -145,7 +145,7 @@ def test_rows_do_not_expire_under_a_merge(kept: KeptTable) -> None:
 
 @pytest.mark.slow
 def test_a_change_of_the_rule_is_followed(kept: KeptTable) -> None:
-    """What a longer rule keeps comes back by a rebuild while the log has it; a shorter one takes more."""
+    """Rows of a longer rule come back by a rebuild while the log has them; a shorter rule removes more."""
     table = kept.open()
     kept.fill(table, [40])
     expiring(table, "*=10d").step(LONG)
@@ -193,7 +193,7 @@ def test_rows_of_others_and_removed_ones_stay_as_they_are(spark: SparkSession, t
 
 @pytest.mark.slow
 def test_files_without_statistics(kept: KeptTable, caplog: pytest.LogCaptureFixture) -> None:
-    """Rows of a file whose bounds nobody knows expire, too; how many went is counted then."""
+    """Rows of a file with unknown bounds also expire; they are counted then."""
     table = kept.open()
     kept.fill(table, [20, 40])
     kept.spark.sql(f"ALTER TABLE {kept.sql} SET TBLPROPERTIES ('delta.dataSkippingStatsColumns' = 'tags')")
@@ -210,7 +210,7 @@ def test_files_without_statistics(kept: KeptTable, caplog: pytest.LogCaptureFixt
 
 @pytest.mark.parametrize("other", [pytest.param("OPTIMIZE", marks=pytest.mark.slow), "DELETE"])
 def test_another_writer_in_the_moment_of_it(other: str, kept: KeptTable) -> None:
-    """What the other did stays done, and the rows go at this step or the next one."""
+    """The other's commit stays, and the rows go at this step or the next one."""
     table = kept.open()
     kept.fill(table, [10, 20, 30, 40])
     young = kept.offsets[39]
@@ -229,7 +229,7 @@ def test_another_writer_in_the_moment_of_it(other: str, kept: KeptTable) -> None
 
 @pytest.mark.parametrize("share", [7, pytest.param(1, marks=pytest.mark.slow)])
 def test_it_dies_anywhere(share: int, kept: KeptTable, proof: Proof, caplog: pytest.LogCaptureFixture) -> None:
-    """The rows are there or not, all others are; the next start misses nothing, and its upkeep does the rest."""
+    """The rows are all gone or all kept, the others stay; the next start misses nothing, and upkeep does the rest."""
     table = kept.open()
     kept.fill(table, [20, 40])
     counted = copy_of(kept, "counted")
@@ -307,7 +307,7 @@ def reput(*arguments: str) -> tuple[int, str]:
 
 
 def test_the_plan_and_the_command(kept: KeptTable) -> None:
-    """What --dry-run tells is what the command does; it says the rule; without one it asks for it."""
+    """The command does what --dry-run prints; it names the rule, and asks for one if it has none."""
     table = kept.open()
     kept.fill(table, [20, 40])
     at = ("--table", str(kept.path))

@@ -46,7 +46,7 @@ def files(kept: KeptTable) -> list[str]:
 
 
 def test_small_files_become_one(kept: KeptTable) -> None:
-    """Every row is there once, sorted by topic; the commit changes no row, and the history says what it was."""
+    """Every row once, sorted by topic; the commit changes no row, and the history names the operation."""
     table = kept.open()
     kept.fill(table, range(1, 41))
     before = rows_of(kept.path)
@@ -82,7 +82,7 @@ def test_any_path(spark: SparkSession, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_run_goes_on_behind_it(kept: KeptTable) -> None:
-    """In the same run and in a next one: nothing is said to be lost, added or another writer's."""
+    """In the same run and in a next one: no report of lost rows, added rows or another writer."""
     table = kept.open()
     kept.fill(table, range(1, 21))
     upkeep = upkeep_of(table)
@@ -107,7 +107,7 @@ def test_a_merge_at_a_time(kept: KeptTable) -> None:
 
 
 def test_each_broker_merges_its_own(spark: SparkSession, tmp_path: Path) -> None:
-    """In a table of several; nobody touches files of another."""
+    """In a table of several; none touches files of another."""
     both = [KeptTable(spark, tmp_path, broker=broker) for broker in ("b", "c")]
     tables = [kept.open() for kept in both]
     for kept, table in zip(both, tables, strict=True):
@@ -135,9 +135,9 @@ OTHERS = {
     ],
 )
 def test_another_writer_in_the_moment_of_a_merge(other: str, vectors: bool, kept: KeptTable) -> None:
-    """What others did stays done: the merge is given up, its file is gone, and no row comes back or goes.
+    """Commits of others stay: the merge is given up, its file is gone, and no row comes back or goes.
 
-    What the other left small, and whole, is merged then.
+    The small and whole files that the other left are merged then.
     """
     table = kept.open()
     kept.fill(table, range(4, 61, 4))  # several rows a file: one that loses all goes with its deletion vector
@@ -156,7 +156,7 @@ def test_another_writer_in_the_moment_of_a_merge(other: str, vectors: bool, kept
 
 
 def test_a_merge_is_written_beside_the_next_commits(kept: KeptTable) -> None:
-    """It takes the files that were there when it began; a later step commits it, and begins what is due then."""
+    """It takes the files that existed when it began; a later step commits it, and begins what is due then."""
     table = kept.open()
     kept.fill(table, range(1, 21))
     upkeep, may_write = upkeep_of(table), threading.Event()
@@ -320,7 +320,7 @@ def test_what_the_owner_of_the_table_set_is_respected(
 
 
 def test_a_file_that_is_gone_ends_the_upkeep_alone(kept: KeptTable, caplog: pytest.LogCaptureFixture) -> None:
-    """The run goes on; the next start says which rows are lost."""
+    """The run continues; the next start says which rows are lost."""
     table = kept.open()
     kept.fill(table, range(1, 21))
     Path(files(kept)[3]).unlink()

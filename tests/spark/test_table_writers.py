@@ -50,7 +50,7 @@ def test_two_reputs_with_one_brokers_name(ends: tuple[int, int], spark: SparkSes
 def test_a_broker_that_was_silent_while_others_filled_the_log(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The commit that it saw last is not in the log any more: its rows are counted, and it goes on."""
+    """The commit that it saw last is no longer in the log: its rows are counted, and it continues."""
     monkeypatch.setattr(cleaning, "READ_FOR_S", 0)
     monkeypatch.setattr(upkeep_module, "CLEANED_EVERY", 5)
     silent, busy = brokers(spark, tmp_path, "b", "c")
@@ -93,7 +93,7 @@ def test_a_second_reput_is_seen_where_the_log_was_cut(
 def test_rows_are_counted_behind_a_cleaned_log(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What Spark read of the log at the start is gone when a DELETE of another process makes the run count its rows."""
+    """The commits that Spark read at the start are gone when another process's DELETE makes the run count its rows."""
     monkeypatch.setattr(cleaning, "READ_FOR_S", 0)
     (kept,) = brokers(spark, tmp_path, "b")
     kept.fill(kept.open(), [1])
@@ -141,7 +141,7 @@ def all_read(kept: KeptTable, rows: int) -> None:
 
 
 def advised(kept: KeptTable) -> None:
-    """Do what the errors say, one after the other, until a tail can go on."""
+    """Do what the errors say, one after the other, until a tail can continue."""
     for _ in range(4):
         said = ""
         try:
@@ -170,7 +170,7 @@ MAPPED = "SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
 def test_what_is_advised_undoes_what_others_changed(
     changes: tuple[str, ...], spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Each statement is given as it stands; then all commands read the table, and the rows are those of the log."""
+    """Each statement is run unchanged; then all commands read the table, and the rows are those of the log."""
     (kept,) = brokers(spark, tmp_path, "b")
     kept.fill(kept.open(), [10])
     before = found(kept)

@@ -88,14 +88,14 @@ SEVERAL_BATCHES = ("maxBytesPerTrigger=3m", "maxBytesPerPartition=900k", "tableM
 
 @pytest.fixture(scope="module")
 def complete(spark: SparkSession, broker_store: Unpack, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Of transactions, delayed messages and retries, in several micro-batches; nobody writes into it."""
+    """Of transactions, delayed messages and retries, in several micro-batches; tests must not write into it."""
     store = broker_store("v4-tx-delay-retry")
     return run_to_the_end(spark, store, tmp_path_factory.mktemp("complete"), *SMALL_BATCHES)
 
 
 @pytest.fixture(scope="module")
 def plain(spark: SparkSession, broker_store: Unpack, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Of plain messages, in several micro-batches; nobody writes into it."""
+    """Of plain messages, in several micro-batches; tests must not write into it."""
     return run_to_the_end(spark, broker_store("v4-plain"), tmp_path_factory.mktemp("plain"), *SEVERAL_BATCHES)
 
 
@@ -149,7 +149,7 @@ def test_a_subscriber_is_told_what_arrived(spark: SparkSession, broker_store: Un
 
 
 def test_a_second_run_adds_only_what_is_new(spark: SparkSession, tmp_path: Path) -> None:
-    """The log grows between two runs: queues and table go on where they were."""
+    """The log grows between two runs: queues and table continue where they were."""
     with CommitLogWriter(tmp_path / "store" / "commitlog", 4096) as writer:
         for number in range(20):
             writer.append(Message(properties={"KEYS": f"k{number}"}))

@@ -1,4 +1,4 @@
-"""Several brokers in one process, on stores of real brokers: one ends with its damaged log, the others go on."""
+"""Several brokers in one process, on stores of real brokers: one ends with its damaged log, the others continue."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Home:
         put_bytes(file.path, offset - file.file_from_offset, data)
 
     def add_messages(self, before: int = 0) -> None:
-        """Append some as the broker would, behind what it wrote and as many as there were `before`."""
+        """Append messages as the broker would, after its own, as many as there were `before`."""
         messages = [
             Message("TopicNew", queue_offset=number, store_timestamp=4 * 10**12, properties={"KEYS": f"new{number}"})
             for number in range(before, before + NEW)
@@ -201,7 +201,7 @@ def test_one_ends_with_its_damaged_log_and_the_others_take_new_messages(
 def test_all_go_on_when_sparks_process_was_killed(
     spark: SparkSession, homes: dict[str, Home], broker_store: Callable[[str], BrokerStore], tmp_path: Path
 ) -> None:
-    """While they catch up, and beside logs that grow: every query of each broker goes on in the next session."""
+    """While they catch up, and beside logs that grow: every query of each broker continues in the next session."""
     del homes[DAMAGED]
     table, path = tmp_path / "table", configuration_of(homes, tmp_path / "brokers.toml")
 

@@ -72,11 +72,11 @@ class Stage:
         self._seen = 0
 
     def lines(self, pattern: re.Pattern[str]) -> list[tuple[str, ...]]:
-        """What the tail said by this pattern since the last fault began."""
+        """Return the tail's lines with this pattern since the last fault began."""
         return [tuple(found.groups()) for found in pattern.finditer(self.tail.said.read_text()[self._seen :])]
 
     def nobody_waits(self) -> bool:
-        """Whether each query that ever waited has gone on since."""
+        """Whether each query that ever waited has continued since."""
         return "waits" not in dict(_TURNS.findall(self.tail.said.read_text())).values()
 
     def wait(self, done: Callable[[], bool]) -> None:
@@ -88,7 +88,7 @@ class Stage:
 
     @contextmanager
     def fault(self, who: set[str], words: str) -> Iterator[None]:
-        """A fault: in its course `who` begins to wait for what `words` says, once each; then all go on."""
+        """A fault: in its course `who` begins to wait, once each, with `words` in the log; then all continue."""
         self._seen = len(self.tail.said.read_text())
         before = self.tail.end_offset()
         yield
@@ -160,7 +160,7 @@ def log_end(oracle: Oracle) -> int:
 
 @pytest.mark.parametrize(("deaths", "attempts"), [(1, 1), pytest.param(3, 2, marks=pytest.mark.slow)])
 def test_what_passes(deaths: int, attempts: int, tmp_path: Path, proof: Proof) -> None:
-    """It waits, says so once, goes on by itself; at the end nothing is lost, doubled or elsewhere, and it stops."""
+    """It waits, reports it once, continues by itself; at the end nothing is lost or doubled, and it stops."""
     with ExitStack() as stack:
         stage = Stage(tmp_path, stack, attempts)
         stage.tail.wait_beyond(0)

@@ -1,7 +1,7 @@
-"""G14: the time of day is set under a running `reput tail`, and it goes on at once.
+"""G14: the time of day is set under a running `reput tail`, and it continues at once.
 
 Neither the machine's clock is set nor root needed: a small library, made here, gives the tail, its JVM and its workers
-another time of day, while their monotonic clocks go on.
+another time of day, while their monotonic clocks stay right.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def library(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_the_time_of_day_is_set_under_a_tail(library: Path, tmp_path: Path) -> None:
-    """Three days back, then four forwards: queues, index and table follow the log, and what was said is one line."""
+    """Three days back, then four forwards: queues, index and table follow the log, with one line in the log."""
     (tmp_path / "store" / "commitlog").mkdir(parents=True)
     off = tmp_path / "off"
     off.write_text("0")

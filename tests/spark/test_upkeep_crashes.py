@@ -33,7 +33,7 @@ Steps = Callable[[TableUpkeep], list[UpkeepDone]]
 
 
 class Counter:
-    """Counts calls; at call number `fatal`, and later if it goes on `for_ever`, `error` is raised instead."""
+    """Counts calls; at call number `fatal`, and with `for_ever` also later, `error` is raised instead."""
 
     def __init__(self, fatal: int, error: Callable[[], BaseException], *, for_ever: bool) -> None:
         self.calls = 0
@@ -102,7 +102,7 @@ def copy_of(kept: KeptTable, name: str) -> KeptTable:
 
 
 def check(kept: KeptTable, before: list[int]) -> None:
-    """A next run finds the table whole, goes on, and tidies what was left."""
+    """A next run finds the table whole, continues, and tidies the rest."""
     table = kept.open()
     assert kept.found() == before
     kept.fill(table, [40])
@@ -141,7 +141,7 @@ def calls_of(kept: KeptTable, steps: Steps) -> int:
 @STEPS
 @pytest.mark.parametrize("share", [50, pytest.param(1, marks=pytest.mark.slow)])
 def test_it_dies_anywhere(share: int, steps: Steps, kept: KeptTable, proof: Proof) -> None:
-    """Each row is there once, whatever was done; in short, at every fiftieth call."""
+    """Each row appears once, however far it came; in short, at every fiftieth call."""
     before, calls = kept.found(), calls_of(kept, steps)
     for number in range(1, calls + 1, share):
         other = copy_of(kept, f"died{number}")
@@ -159,7 +159,7 @@ def test_it_dies_anywhere(share: int, steps: Steps, kept: KeptTable, proof: Proo
 def test_the_disk_is_full_anywhere(
     share: int, steps: Steps, kept: KeptTable, proof: Proof, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The run goes on, and with room the table is tidied by the same run; what was meant for it is not left behind."""
+    """The run continues, and with room the same run tidies the table; files that were meant for it do not stay."""
     before, calls = kept.found(), calls_of(kept, steps)
     for number in range(1, calls + 1, share):
         other = copy_of(kept, f"full{number}")

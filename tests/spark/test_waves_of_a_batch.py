@@ -133,7 +133,7 @@ def test_a_failure_between_two_waves(
     range_bytes: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What the waves before it wrote stays; the next start goes on there, also where it cuts other ranges."""
+    """The waves before it stay; the next start continues there, even if it cuts other ranges."""
     read, write = micro_batch.read_ranges, WriteStep.write
     calls, has_begun, is_read = 0, threading.Event(), threading.Event()
 
@@ -196,7 +196,7 @@ def test_the_last_wave_is_written_while_spark_goes_on(
 def test_a_last_wave_that_fails_when_spark_has_noted_its_batch(
     spark: SparkSession, store: Path, tmp_path: Path, failing: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also that of the last micro-batch, behind which no other comes; the next start brings the sinks up to Spark."""
+    """Also that of the last micro-batch, which no other follows; the next start brings the sinks up to Spark."""
     write, waves = WriteStep.write, 0
     commits = tmp_path / "out" / REPUT / SPARK_CHECKPOINT / LOGIC / "commits"
 

@@ -24,7 +24,7 @@ Entry = tuple[str, int, int, int]
 
 
 def told(home: Path, release: str) -> dict[str, Any]:
-    """What `reput doctor` says of `home`'s store and one release."""
+    """Return the output of `reput doctor` for `home`'s store and one release."""
     words = ["doctor", "--store", str(home / "store"), "--broker-conf", str(home / "broker.conf"), "--json"]
     done = invoke([*words, "--release", release])
     assert done.exit_code in (0, 1), done.output
@@ -32,16 +32,16 @@ def told(home: Path, release: str) -> dict[str, Any]:
 
 
 def execute_advice(home: Path, release: str, *, in_shell: bool = False) -> list[str]:
-    """Ask, do what is advised, and ask again, until the store is harmless or nothing more is advised.
+    """Ask doctor, do what it advises, and ask again, until the store is harmless or it has no more advice.
 
-    Returns all commands that were run. Advice that was given before, or a command that fails, is an error. `in_shell`
-    runs every command in a shell as it stands; else those of `reput` run in this process, which is faster.
+    Return all commands that were run. Repeated advice, or a command that fails, is an error. `in_shell` runs every
+    command in a shell, unchanged; otherwise those of `reput` run in this process, which is faster.
     """
     return follow_advice(home, release, in_shell=in_shell)[0]
 
 
 def follow_advice(home: Path, release: str, *, in_shell: bool = False) -> tuple[list[str], int]:
-    """As `execute_advice`; returns also how many entries the commands were said to move."""
+    """Do `execute_advice`; also return how many entries the commands would move, by the advice."""
     given: list[list[str]] = []
     done: list[str] = []
     foretold = 0

@@ -100,7 +100,7 @@ def all_cases() -> list[Message]:
 
 
 def queue_counts() -> dict[str, int]:
-    """What all cases together count as, but for store times: their order is that of the log as a whole."""
+    """The counts of all cases together, without store times: their order is that of the log as a whole."""
     counts = sum((Counter(case.counts) for case in CASES.values()), Counter[str]())
     return {name: count for name, count in counts.items() if name != "store_time_backwards"}
 

@@ -48,7 +48,7 @@ class GrowingStore:
         return FIRST_MS + 10 * self.count
 
     def append(self, count: int) -> Sequence[StoredRecord]:
-        """Store so many messages; returns them."""
+        """Store this many messages; return them."""
         for message in self.messages[self.count : self.count + count]:
             self.log.append(replace(message, store_timestamp=self.now_ms))
             self.count += 1

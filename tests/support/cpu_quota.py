@@ -37,7 +37,7 @@ class CpuQuota:
 
     @property
     def prefix(self) -> list[str]:
-        """Words that put a command behind them, and all that it starts, into the group."""
+        """The words before a command that put it, and all that it starts, into the group."""
         return ["/bin/sh", "-c", 'echo $$ > "$0" && exec "$@"', str(self._directory / "cgroup.procs")]
 
     def __exit__(

@@ -1,4 +1,4 @@
-"""Where a log goes on behind damage, slowly and obviously: the rule of ``resync`` over a segment in memory.
+"""Where a log continues after damage, slowly and obviously: the rule of ``resync`` over a segment in memory.
 
 Uses the reference decoder alone, an offset at a time.
 """
@@ -69,7 +69,7 @@ class Segment:
         return int.from_bytes(self.data[at : at + size].ljust(size, b"\0"), "big", signed=True)
 
     def behind(self, offset: int, verdict: Verdict) -> int | None:
-        """Where the log goes on behind the damage at `offset`."""
+        """Return where the log continues after the damage at `offset`."""
         if verdict in _SOUND:
             return offset + self.size(offset)
         claims = [self.size(offset), self.frame + self.sum_of_lengths(offset + self.frame)]
@@ -110,7 +110,7 @@ class Segment:
         return 88 + hosts + body + width + topic + 2 + properties
 
     def parts(self, offset: int, *, check_crc: bool) -> list[Part]:
-        """What a complete segment holds from `offset` on."""
+        """Return the parts of a complete segment from `offset` on."""
         found: list[Part] = []
         while offset < self.end:
             verdict = self.verdict(offset, check_crc=check_crc)
@@ -125,7 +125,7 @@ class Segment:
         return found
 
     def live_end(self, offset: int, *, check_crc: bool) -> int:
-        """Where the last segment ends, from `offset` on: in front of an offset behind which no good one is found."""
+        """Return the end of the last segment from `offset` on: the first offset without a good record after it."""
         while offset < self.end and not self.blank(offset):
             if self.verdict(offset, check_crc=check_crc) in (Verdict.MESSAGE, *_NUMBERS):
                 offset += self.size(offset)
@@ -149,7 +149,7 @@ class Segment:
         return time
 
     def next_good(self, offset: int) -> int | None:
-        """The next offset behind `offset` by the rule where a good record or the blank stands."""
+        """Return the next offset after `offset`, by the rule, with a good record or the blank."""
         at: int | None = offset
         while at is not None and not self.good(at) and not self.blank(at):
             at = self.behind(at, self.verdict(at, check_crc=True)) if at < self.end else None

@@ -22,7 +22,7 @@ _FRAME = record_writer.ENTRY_HEADER_BYTES
 
 
 class Outcome(NamedTuple):
-    """The messages, where the first offset that is none of them begins, and the verdict there."""
+    """The messages, the first offset that is not the begin of a message, and the verdict there."""
 
     messages: list[Message]
     stop_at: int
@@ -107,7 +107,7 @@ def _host(host: record_writer.Host) -> tuple[bytes, int]:
 def expected_message(
     physical_offset: int, message: record_writer.Message, settings: model.Settings | None = None
 ) -> Message:
-    """What a decoder must make of `message` at that offset."""
+    """Return the decoder's right result for `message` at that offset."""
     record = record_writer.encode(message, physical_offset)
     stored = model.parse_record(record)[1] if message.append_property_crc else message
     properties = model.parse_properties(stored.properties_bytes)

@@ -1,4 +1,4 @@
-"""What consumers of the workload "traces" wrote down, and whether `reput ask consumed` says the same."""
+"""The notes of the consumers in the workload "traces", compared with `reput ask consumed`."""
 
 from __future__ import annotations
 

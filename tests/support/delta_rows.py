@@ -43,5 +43,5 @@ def rows(table: Path) -> list[dict[str, Any]]:
 
 
 def operations(table: Path) -> list[str]:
-    """What each commit was, in the order of the table's history."""
+    """Return the operation of each commit, in the order of the table's history."""
     return [commit["operation"] for commit in delta_table(table).history()][::-1]

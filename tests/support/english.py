@@ -77,7 +77,7 @@ def messages(path: Path) -> str:
 
 
 def help_texts(command: Any) -> Iterator[str]:
-    """What `--help` says of a command, of its options, and of the commands below it."""
+    """Yield the help of a command, of its options, and of the commands below it."""
     yield command.help or ""
     yield from (each.help or "" for each in command.params if hasattr(each, "help"))
     for each in getattr(command, "commands", {}).values():
@@ -91,10 +91,11 @@ def texts() -> Iterator[tuple[str, str]]:
     yield "help", "\n\n".join(help_texts(APPLICATION))
     comments = (ROOT / "conf" / "reput.toml").read_text(encoding="utf-8").replace("\n#   ", " ")
     yield "conf/reput.toml", comments.replace("# ", "")
-    for folder in ("reput", "source", "sinks", "streaming"):
+    for folder in ("reput", "source", "sinks", "streaming", "tests"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             yield str(path.relative_to(ROOT)), docstrings(path)
-            yield f"messages/{path.relative_to(ROOT)}", messages(path)
+            if folder != "tests":
+                yield f"messages/{path.relative_to(ROOT)}", messages(path)
 
 
 def main(chosen: list[str]) -> None:

@@ -31,7 +31,7 @@ def starts_processes(file: Path) -> bool:
 
 
 class FewSessions(LoadFileScheduling):
-    """Files in their order, to whoever is free; the last process takes those of other kinds as long as it can."""
+    """Gives files in their order to free processes; the last process takes those of other kinds as long as it can."""
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         if node is self.nodes[-1]:

@@ -19,7 +19,7 @@ ERROR_LENGTH = 500
 
 
 class HiveSession:
-    """What the test has of the process; one at a time can be open on a directory."""
+    """The test's side of the process; only one at a time can be open on a directory."""
 
     def __init__(self, directory: Path, settings: Mapping[str, str]) -> None:
         directory.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""Texts by which somebody could try to end a literal in a statement, in one dialect of SQL or another."""
+"""Texts that might end a literal in a statement, in one dialect of SQL or another."""
 
 from __future__ import annotations
 

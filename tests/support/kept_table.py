@@ -149,7 +149,7 @@ class KeptTable:
         return offsets(self._spark, self.path, self.broker)
 
     def expected(self, first: int = 0, last: int | None = None) -> list[int]:
-        """What the log says they must be: records `[first, last)` by number."""
+        """Return the rows that the log demands: those of records `[first, last)` by number."""
         return [record.physical_offset for record in self.records[first:last]]
 
     def history(self) -> list[str]:

@@ -40,7 +40,7 @@ class LiveLog:
         return MappedFileQueue.load([self.directory])
 
     def end(self, after_ms: int = 0, start: int = 0) -> ReputEnd:
-        """The end found so many milliseconds later."""
+        """Return the end found this many milliseconds later."""
         self.clock.now += after_ms / 1000
         return self.finder.find(self.queue(), start)
 

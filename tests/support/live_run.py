@@ -38,11 +38,11 @@ CATCH_UP_SECONDS = 300.0  # a stuck tail, not a slow machine
 
 @dataclass
 class LiveResult:
-    """What a live run showed.
+    """The findings of a live run.
 
     `differences` are bytes by file. `missing` are messages without a row, acknowledged or in the log; `extra` are rows
-    of no message in the log; `doubled` are rows beyond the first of one message. A message may be in the log that no
-    producer knows of: one of the `unanswered`, whose answer came too late, on a slow machine.
+    without a message in the log; `doubled` are rows beyond the first of one message. On a slow machine, the log may
+    have a message that no producer knows: one of the `unanswered`, whose answer came too late.
     """
 
     acknowledged: int
@@ -130,7 +130,7 @@ def log_end(finder: ReputEndFinder, store: Path) -> int:
 
 
 def live_run(rocketmq: RocketMQ, work: Path, *, rate: int, seconds: int) -> LiveResult:
-    """Run it; `rate` messages a second for so many seconds, with the tail stopped and started in the middle."""
+    """Run it for the given seconds, with `rate` messages a second; the tail is stopped and started in the middle."""
     with (
         rocketmq.name_server(work / "namesrv") as names,
         rocketmq.broker(work / "broker", names, BROKER_CONF) as broker,

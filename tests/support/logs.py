@@ -154,5 +154,5 @@ def put_bytes(path: str | Path, at: int, data: bytes) -> None:
 
 
 def end_of(records: list[StoredRecord]) -> int:
-    """The offset behind the last record."""
+    """Return the offset after the last record."""
     return records[-1].physical_offset + records[-1].msg_size

@@ -1,7 +1,7 @@
-"""What a 4.9.3 broker's ConsumeQueue and IndexFile hold after it dispatched a log, slow and obvious.
+"""The ConsumeQueue and IndexFile of a 4.9.3 broker that dispatched a log, slow and obvious.
 
-The oracle of the sinks' tests: it shares no code with them. The broker dispatched every record once, in order, into
-an empty store.
+The oracle of the sinks' tests: it shares no code with them. The broker dispatched every record once, in order, into an
+empty store.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def tags_code(message: Message, settings: Settings) -> int:
 
 
 def index_keys(message: Message, *, with_tags: bool = False) -> list[str]:
-    """What the index holds of a message, in the broker's order."""
+    """Return the keys of a message in the index, in the broker's order."""
     properties = parse_properties(message.properties_bytes)
     keys = [properties["UNIQ_KEY"]] if "UNIQ_KEY" in properties else []
     keys += [key for key in properties.get("KEYS", "").split(" ") if key]

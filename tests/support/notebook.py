@@ -13,7 +13,7 @@ _ROW = re.compile(r"^\|(\S+) *\|(\d+) *\|(\d+) *\|", re.MULTILINE)
 
 
 def program_for(store: Path) -> str:
-    """The example as it stands there, with this store for the one in it."""
+    """Return the example unchanged, except for the store."""
     text = EXAMPLE.read_text(encoding="utf-8")
     assert text.count('"/data/store"') == 1
     return text.replace('"/data/store"', repr(str(store)))

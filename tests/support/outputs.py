@@ -109,7 +109,7 @@ class Output:
         self.records = write_log(self.log, messages, SEGMENT_BYTES)
 
     def go_on(self) -> None:
-        """What `reput tail` does: from where the sinks end to the end of the log."""
+        """Do the work of `reput tail`, from the sinks' ends to the end of the log."""
         allowed = record_bounds(self.records)
         with SinkRun(self.out, self.settings) as run:
             start = max((at for at in allowed if at <= run.end), default=0)
@@ -154,7 +154,7 @@ def rewind_log(output: Output, rng: Random) -> None:
 
 
 def stale_units(output: Output, rng: Random) -> None:
-    """Units of an earlier log behind the end of a queue, as 4.9.3's truncation leaves them."""
+    """Units of an earlier log after the end of a queue, as 4.9.3's truncation leaves them."""
     path = rng.choice(paths(output, "consumequeue"))
     content = path.read_bytes()
     end = len(content.rstrip(b"\0")) // 20 * 20 + 20
@@ -225,7 +225,7 @@ def extra_index_file(output: Output, rng: Random) -> None:
 
 
 def damaged_index(output: Output, rng: Random) -> None:
-    """Bytes anywhere in an index file are others: header, slots, entries or behind them."""
+    """Change bytes anywhere in an index file: header, slots, entries or after them."""
     path = rng.choice(paths(output, "index"))
     begin, end = rng.choice([(0, 40), (40, 68), (68, 268)])
     overwrite(path, rng.randrange(begin, end), rng.randbytes(rng.randrange(1, 9)))

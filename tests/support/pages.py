@@ -40,7 +40,7 @@ def spans(page: Path) -> Iterator[str]:
 
 
 def prompted(page: Path) -> Iterator[str]:
-    """What stands behind a prompt, of a user or of root, in any block."""
+    """Yield the commands after a prompt, of a user or of root, in any block."""
     for _, code in _BLOCK.findall(page.read_text(encoding="utf-8")):
         yield from re.findall(r"^[$#] (.+)$", code, re.MULTILINE)
 

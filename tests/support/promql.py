@@ -1,4 +1,4 @@
-"""What an expression of Prometheus asks for: names of metrics, and labels; and what docs/metrics.md says there is."""
+"""The names of metrics and the labels in an expression of Prometheus, compared with docs/metrics.md."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def grouped_by(expression: str) -> set[str]:
 
 
 def mistakes(expression: str) -> list[str]:
-    """What of an expression about reput no metric of docs/metrics.md has."""
+    """Return the parts of an expression about reput that are not in docs/metrics.md."""
     metrics, found = documented(), []
     seen: set[str] = {*ADDED}
     for name, matchers in selected(expression):

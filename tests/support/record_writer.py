@@ -154,7 +154,7 @@ def encode(message: Message, physical_offset: int) -> bytes:
 
 
 def _with_property_crc(head: bytes) -> bytes:
-    """``MessageDecoder#createCrc32``: the digits stand with the least one first."""
+    """``MessageDecoder#createCrc32``: the least digit comes first."""
     digits = str(body_crc_of(head))[::-1].ljust(10, "0").encode()
     return head + PROPERTY_CRC_NAME + b"\x01" + digits + b"\x02"
 

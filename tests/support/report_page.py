@@ -1,4 +1,4 @@
-"""What stands in a page of `reput report`: its tables by caption, its tiles, and every tag and text."""
+"""The contents of a page of `reput report`: its tables by caption, its tiles, and every tag and text."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class ReportPage(HTMLParser):
 
     @property
     def chart_texts(self) -> list[str]:
-        """The texts of the charts for a desk and a phone, and what is told where the mouse is."""
+        """The texts of the charts for a desk and a phone, and those that the mouse shows."""
         return [data for tags, data in self.texts if "svg" in tags]
 
     def rows(self, caption: str) -> list[dict[str, Any]]:

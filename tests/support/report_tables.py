@@ -61,7 +61,7 @@ def write_rows(table: Path, rows: Sequence[dict[str, Any]]) -> Path:
 
 
 def hostile_table(table: Path, topics: int) -> Path:
-    """A table of so many topics, most of them with one message, whose names and groups are hostile, with gaps."""
+    """Make a table of this many topics, most with one message, with hostile names and groups, and with gaps."""
     rng, rows = Random(topics), []
     for number in range(topics):
         topic = HOSTILE[number] if number < min(len(HOSTILE), topics - 1) else f"orders-{number:05d}"

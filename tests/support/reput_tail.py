@@ -1,4 +1,4 @@
-"""`reput tail --available-now` as a user runs it, on a store that nobody writes to."""
+"""`reput tail --available-now` as a user runs it, on a store that does not change."""
 
 from __future__ import annotations
 

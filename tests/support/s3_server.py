@@ -47,7 +47,7 @@ class S3Server:
 
     @contextmanager
     def down(self) -> Iterator[None]:
-        """Nobody listens meanwhile; what is stored stays."""
+        """Stop listening during the block; stored objects stay."""
         self.close()
         try:
             yield
@@ -56,7 +56,7 @@ class S3Server:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What lets a client find it, and ask nobody else."""
+        """The environment with which a client finds it, and asks no other server."""
         return {
             "AWS_ENDPOINT_URL": self.url,
             "AWS_ACCESS_KEY_ID": "testing",

@@ -1,4 +1,4 @@
-"""A log whose end a test moves by hand, for what shows how far queries are behind it."""
+"""A log whose end a test moves by hand, for code that shows how far queries lag."""
 
 from __future__ import annotations
 

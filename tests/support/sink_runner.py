@@ -88,7 +88,7 @@ def pieces_of(
     decode: DecodeOptions | None = None,
     scratch: Path | None = None,
 ) -> Iterator[PieceRow]:
-    """What a task makes of a range for queues and index, from windows of so many bytes; in memory without `scratch`."""
+    """Make the pieces of a range for queues and index, from windows of this many bytes; in memory without `scratch`."""
     decode = decode or DecodeOptions()
     windows = read_windows(span.file, span.start, span.end, decode, window_bytes)
     return make_pieces(windows, span.file, needs, decode.delays_ms, QueueFilter(), scratch)
@@ -209,7 +209,7 @@ class SinkRun:
 def service_of(
     run: SinkRun, commitlog: Path, interval_ms: int = 10_000, clock: Callable[[], float] = time.monotonic
 ) -> CleanConsumeQueueService:
-    """What removes expired files of the run's sinks in `reput tail`."""
+    """Return the service of `reput tail` that removes expired files of the run's sinks."""
     log = LogReader(SourceOptions.parse({"path": str(commitlog), "tailGuardMs": "0"}))
     return CleanConsumeQueueService(run.sinks, log, interval_ms, clock)
 
@@ -247,7 +247,7 @@ def index_contents(root: Path) -> list[bytes]:
 
 
 def expected_queue_files(records: Iterable[Record], settings: Settings) -> dict[str, bytes]:
-    """What `queue_files` must be, by the model."""
+    """Return the right `queue_files`, by the model."""
     return {
         f"consumequeue/{topic}/{queue_id}/{offset:020d}": content
         for (topic, queue_id), files in consume_queue_files(records, settings).items()
@@ -266,7 +266,7 @@ def check_output(root: Path, records: Sequence[Record], settings: Settings) -> N
 
 
 class OneThread:
-    """Stands in for a thread pool: does the work at once, in order."""
+    """Replaces a thread pool: does the work at once, in order."""
 
     def __init__(self, _: int) -> None:
         self.map = map

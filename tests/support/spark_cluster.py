@@ -59,7 +59,7 @@ class SparkCluster:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a driver needs beside the URL: an address that the workers reach, and to wait for all of them."""
+        """The environment of a driver: an address that the workers reach, and a wait for all of them."""
         return {"SPARK_LOCAL_IP": LOOPBACK, "SPARK_CONF_DIR": str(self._conf)}
 
     @property

@@ -1,4 +1,4 @@
-"""What pyspark passes on of an error that a process of Spark raised."""
+"""The texts in which pyspark passes on an error that a process of Spark raised."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ OF_BOTH_RELEASES = ("topic remade", "named twice", "dispatch fails")
 
 
 def before_upgrade(home: Path, stored: Path, choose: random.Random) -> None:
-    """A store of 4.9.3 whose log goes on with records as 5.5.0 writes them; 5.5.0 dispatches them once it is started.
+    """Make a store of 4.9.3 whose log continues with records of 5.5.0, which dispatches them when it is started.
 
     `stored` is the home of the store; `home` is made.
     """

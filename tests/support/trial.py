@@ -1,7 +1,7 @@
 """A trial of reput in an environment: its main commands on a real broker's store, and tests.
 
-The commands' results are compared with the broker's files and with the log. Nothing may be printed on standard error
-that looks like a warning, not even one that Python hides by default, unless it comes from a package of somebody else.
+The commands' results are compared with the broker's files and with the log. Nothing on standard error may look like a
+warning, not even one that Python hides by default, unless it comes from a package of another project.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Sample:
 class Trial:
     """One environment: seconds by step, and every failure in words.
 
-    ``python`` is its interpreter, beside which ``reput`` stands.
+    ``python`` is its interpreter, in the same directory as ``reput``.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""No test here waits for the last record of a log to which nobody writes."""
+"""Unit tests do not wait for the last record of a log, because nothing writes to it."""
 
 from __future__ import annotations
 

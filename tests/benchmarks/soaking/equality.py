@@ -97,7 +97,7 @@ def _files(root: Path) -> Iterator[Path]:
 
 @dataclass
 class Equality:
-    """What the comparison found; `wrong` is empty when all is right."""
+    """The findings of the comparison; `wrong` is empty if everything is right."""
 
     messages: int = 0
     rows: int = 0

@@ -43,7 +43,7 @@ JVM_MB_MAX = HEAP_MB + 640.0
 
 
 def of_process(kind: str, name: str) -> Callable[[Sample], float | None]:
-    """A figure of one kind; None without such a process, or while the JVM forks, and all of it is there twice."""
+    """Return a figure of one kind; None without such a process, or while the JVM forks, which doubles everything."""
 
     def value(sample: Sample) -> float | None:
         found = sample.processes.get(kind)
@@ -138,7 +138,7 @@ def growths(samples: Sequence[Sample], begin: float, end: float, series: Sequenc
 
 @dataclass(frozen=True)
 class Idle:
-    """What the tail's processes took of a core while nothing came, from one moment to another."""
+    """The part of a core that the tail's processes took while nothing came, from one moment to another."""
 
     begin: float
     end: float
@@ -147,10 +147,10 @@ class Idle:
 
 
 def idles(samples: Sequence[Sample], events: Sequence[Event]) -> list[Idle]:
-    """Of each quiet stretch, behind its first minute; of one in which the tail was started again, nothing.
+    """Return each quiet stretch after its first minute, except those in which the tail was started again.
 
-    What the JVM takes when it is told to collect its heap is the measurement's doing, and so is left out: it comes
-    between the sample that tells the heap and the next one.
+    The JVM's work for a collection of its heap on request belongs to the measurement, and is left out: it comes between
+    the sample that requests it and the next one.
     """
     found = []
     for event in events:

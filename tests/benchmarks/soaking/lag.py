@@ -1,8 +1,8 @@
-"""The lag that reput shows beside the lag that somebody sees who asks the broker, the files and the table.
+"""The lag that reput shows, beside the lag by the broker, the files and the table.
 
-The broker says where each queue ends. What of that stands in `OUTPUT/consumequeue` and in the table's files is counted
-by queue. The first message that one of them lacks is found through the broker's own queue: its place in the log tells
-the bytes, its store timestamp the seconds. `/status` is asked just before and just after.
+The broker says where each queue ends. The messages in `OUTPUT/consumequeue` and in the table's files are counted by
+queue. The first message that one of them lacks is found through the broker's own queue: its place in the log gives the
+bytes, its store timestamp the seconds. `/status` is asked just before and just after.
 """
 
 from __future__ import annotations
@@ -98,9 +98,9 @@ class TableFollower:
 
 
 class Outside:
-    """What can be seen without asking reput.
+    """The state of things without asking reput.
 
-    `max_offset` is the broker's answer for a topic and a queue id, `store` where its files are.
+    `max_offset` is the broker's answer for a topic and a queue id, `store` is the path of its files.
     """
 
     def __init__(self, store: Path, max_offset: Callable[[str, int], int], output: Path, table: Path) -> None:
@@ -166,7 +166,7 @@ def _read(path: Path, at: int, size: int) -> bytes:
 
 @dataclass(frozen=True)
 class Look:
-    """What was shown just before and just after, and seen in between, of one query; `batch` is the largest of late.
+    """The displayed lag of one query just before and just after the real one; `batch` is the largest of late.
 
     The batch's seconds are those from the end of one to the end of the next: what is shown belongs to an end.
     """

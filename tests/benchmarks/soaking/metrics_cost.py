@@ -1,4 +1,4 @@
-"""What metrics and page take of the throughput: a log is caught up with, scraped every second, and not scraped."""
+"""The cost of metrics and page in throughput: a log is caught up with, scraped every second, and not scraped."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PAGE, NAME = "soak.md", "soak-metrics-cost"
 
 
 class Reader(threading.Thread):
-    """Asks for a page every so many seconds, whether somebody answers or not."""
+    """Asks for a page every few seconds, even if there is no answer."""
 
     def __init__(self, url: str, every_s: float) -> None:
         super().__init__(daemon=True)
@@ -121,8 +121,8 @@ def run(rounds: int, messages: int, work: Path, docs: Path | None, say: Callable
 class Ratio:
     """The median of the ratios of each round, and by how much chance may have moved it.
 
-    What slows the machine for a while slows both of a round. `uncertainty` is half of McGill's notch: two medians whose
-    notches do not overlap differ, at a level of about 95 %.
+    A machine that slows down for a while slows both runs of a round. `uncertainty` is half of McGill's notch: two
+    medians whose notches do not overlap differ, at a level of about 95 %.
     """
 
     median: float

@@ -1,4 +1,4 @@
-"""What happens in a soak, and when: minutes of a run of an hour and a half, compressed for a shorter one."""
+"""The events of a soak, and their times: minutes of a run of an hour and a half, compressed for a shorter one."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Event:
 
 
 def plan(minutes: float) -> list[Planned]:
-    """All events of a run of so many minutes."""
+    """Return all events of a run of this many minutes."""
     scale = minutes / RUN_MINUTES
     lasts = {
         QUIET: 60 * max(QUIET_MINUTES * min(scale, 1.0), QUIET_MINUTES_MIN),

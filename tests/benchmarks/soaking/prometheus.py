@@ -29,12 +29,12 @@ STEP_SECONDS = 15
 
 
 def get(url: str) -> bytes:
-    """The body of a page.
+    """Return the body of a page.
 
     Raises
     ------
     OSError
-        Nobody answers, or answers with an error.
+        There is no answer, or an error.
     """
     try:
         with urllib.request.urlopen(url, timeout=SECONDS) as answer:
@@ -45,7 +45,7 @@ def get(url: str) -> bytes:
 
 
 def status(port: int) -> dict[str, Any] | None:
-    """What the tail's `/status` says; None while nobody answers."""
+    """Return the tail's `/status`; None without an answer."""
     try:
         document: dict[str, Any] = json.loads(get(f"http://localhost:{port}/status"))
     except OSError:

@@ -78,7 +78,7 @@ class Record:
 
     @classmethod
     def load(cls, path: Path) -> Record:
-        """What was written of a run that has ended."""
+        """Load the record of a run that has ended."""
         found = json.loads(path.read_text())
         found["events"] = [Event(**each) for each in found["events"]]
         found["alerts"] = [Firing(**each) for each in found["alerts"]]
@@ -258,7 +258,7 @@ class Soak:
         )
 
     def _last_segment(self) -> int:
-        """Where the segment begins that the broker writes; behind it stand files that it has made in advance."""
+        """The begin of the segment that the broker writes; the files after it were made in advance."""
         end = self.broker.log_end()
         return end - end % SEGMENT_BYTES
 
@@ -336,7 +336,7 @@ class Soak:
             shutil.copytree(self.disk.root, self.work / "kept-disk", symlinks=True)
 
     def _expired_unread(self) -> list[tuple[int, int]]:
-        """What the tail said that the table had missed."""
+        """The bytes that the table had missed, according to the tail."""
         said = self._log.read_text(errors="replace")
         return [(int(found[1]), int(found[2])) for found in _EXPIRED_UNREAD.finditer(said)]
 

@@ -1,4 +1,4 @@
-"""What is looked at every few seconds: processes, files, and what the tail shows of itself."""
+"""The samples of every few seconds: processes, files, and the tail's own figures."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Files:
 
 @dataclass
 class Sample:
-    """One look, `at` so many seconds since the epoch; `pid` is the driver's, None between two runs of the tail."""
+    """One look, `at` seconds since the epoch; `pid` is the driver's, None between two runs of the tail."""
 
     at: float
     pid: int | None
@@ -67,7 +67,7 @@ class Sample:
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> Sample:
-        """What `as_dict` gave."""
+        """Return the sample of an `as_dict`."""
         parts = dict(found)
         parts["processes"] = {kind: Processes(**each) for kind, each in parts["processes"].items()}
         parts["files"] = {name: Files(**each) for name, each in parts["files"].items()}
@@ -132,10 +132,10 @@ def look_at_files(root: Path, leave_out: tuple[Path, ...] = ()) -> Files:
 
 
 def live_heap_mb(root: int) -> float | None:
-    """What is alive in the JVM's heap; None without a JVM, `jcmd` or G1.
+    """Return the live size of the JVM's heap; None without a JVM, `jcmd` or G1.
 
-    The JVM is told to collect all garbage. What it makes until it is asked counts as well, up to 60 MB at 400 messages
-    a second, so the least of some looks is taken.
+    The JVM collects all garbage on request. Garbage that it makes before the answer also counts, up to 60 MB at 400
+    messages a second, so the least of some looks is taken.
     """
     for pid in tree(root):
         with suppress(OSError, subprocess.SubprocessError):

@@ -1,4 +1,4 @@
-"""What of a soak failed, in sentences; nothing is what is asked for."""
+"""The failures of a soak, in sentences; a good soak has none."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""`make break`: a real broker under load, `reput tail` behind it, and everything around it breaks.
+"""`make break`: a real broker under load, `reput tail` after it, and everything around it breaks.
 
-Kills of every process of the tail, signals, a broker whose machine loses power, segments that expire unread, disks
-that are full or read-only. After each event the tail is started again as its exit code says (0 and 75: start it again;
-1: do what its line says), until it follows the log. At the end every message must be in queues, index and table once,
-no traceback may have been printed, and nothing may be left behind.
+Kills of every process of the tail, signals, a broker whose machine loses power, segments that expire unread, disks that
+are full or read-only. After each event the tail is started again as its exit code says (0 and 75: start it again; 1: do
+what its line says), until it follows the log. At the end every message must be in queues, index and table once, no
+traceback may have been printed, and no process or file may be left over.
 
     PYTHONPATH=tests python -m faults.live_break --release 4.9.3 --events 100 --seed 1 --work .work/break
 """

@@ -1,4 +1,4 @@
-"""What happens to a running `reput tail`, its broker and its disks; and what reput promises then."""
+"""Events that happen to a running `reput tail`, its broker and its disks; and reput's promises for each."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ FROZEN_SEGMENTS = 2
 
 @dataclass(frozen=True)
 class Expect:
-    """What has to follow an event.
+    """The promised consequences of an event.
 
     Attributes
     ----------
     codes
         Exit codes that are promised if the tail ends.
     ends
-        True if it must end, False if it must go on, None if either is right.
+        True if it must end, False if it must continue, None if either is right.
     lift
-        Takes the fault away once the tail has ended, or after it was given the time to.
+        Takes the fault away once the tail has ended, or after the time that it gets for that.
     ghosts
-        Sinks that have records which the log has lost: something must be said.
+        Sinks that have records which the log has lost: the tail must report that.
     tear
-        What the power failure left of the log.
+        The remains of the log after the power failure.
     lost
         For each sink, the part of the log that expired before it was read: from, to (exclusive).
     """
@@ -49,7 +49,7 @@ class Expect:
 
 
 class Scene(Protocol):
-    """What events work on."""
+    """The objects on which events work."""
 
     paths: Paths
     broker: LiveBroker
@@ -140,7 +140,7 @@ def _send_signal(tail: Tail, number: int, *, group: bool) -> None:
 
 
 def stop_twice(scene: Scene, rng: Random) -> Expect:
-    """Somebody is impatient."""
+    """An impatient operator sends a second signal."""
     for _ in range(rng.randint(2, 3)):
         _send_signal(scene.tail, rng.choice(SIGNALS), group=rng.random() < 0.5)
         time.sleep(rng.uniform(0, 0.6))

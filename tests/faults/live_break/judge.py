@@ -52,10 +52,10 @@ class Verdict:
 
 @dataclass
 class Judge:
-    """Compares one run's output and table with `archive`, a store with every segment there ever was.
+    """Compares one run's output and table with `archive`, a store that keeps every segment.
 
-    `lost` has, for each sink, the stretches of the log that expired before the sink had read them; `floor` is where
-    an output began that somebody had to begin again.
+    `lost` has, for each sink, the stretches of the log that expired before the sink had read them; `floor` is where an
+    output began that had to be begun again.
     """
 
     archive: Path
@@ -74,7 +74,7 @@ class Judge:
         return verdict
 
     def _account(self, sink: str, expected: set[int], found: Sequence[int], verdict: Verdict, said: str) -> set[int]:
-        """Each once but for what expired unread; the records that are there."""
+        """Check that each record counts once, except those that expired unread; return the records."""
         counts = Counter(found)
         missing = expected - counts.keys()
         doubled = [offset for offset, count in counts.items() if count > 1]

@@ -55,7 +55,7 @@ def record_positions(segment: Path) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Tear:
-    """What a power failure left: `cut` is the physical offset of the first record that the log has no more."""
+    """The remains after a power failure: `cut` is the physical offset of the first record that the log has lost."""
 
     shape: str
     cut: int
@@ -66,7 +66,7 @@ def tear_segment(segment: Path, rng: Random, shape: str) -> Tear:
     """Damage the end of a log as a power failure may: some of its last records have not reached the disk.
 
     ``border``, ``header`` and ``body`` say where in a record the zeros begin; of a ``page``, one page has not reached
-    the disk and what stands behind it has. The first record is always damaged where a broker looks.
+    the disk but the bytes after it have. The first record is always damaged where a broker looks.
     """
     data, positions = segment.read_bytes(), list(record_positions(segment))
     end = sum(positions[-1])
@@ -167,7 +167,7 @@ class LiveBroker:
         self._started = time.monotonic()
 
     def log_end(self) -> int:
-        """Behind the last record."""
+        """The offset after the last record."""
         with contextlib.suppress(FileNotFoundError):
             for segment in reversed(self.segments):
                 positions = list(record_positions(segment))
@@ -245,7 +245,7 @@ class LiveBroker:
         time.sleep(max(0.0, self._started + FIRST_CLEAN_SECONDS - time.monotonic()))
 
     def send_segments(self, count: int) -> None:
-        """Messages for so many segments, at once, besides the load."""
+        """Send messages for this many segments, at once, in addition to the load."""
         target = self.log_end() + count * SEGMENT_BYTES
         while self.log_end() < target:
             self._rocketmq.workload("send", self._names, topics=TOPICS, count=4000, mode="async", bodyMax=1000)

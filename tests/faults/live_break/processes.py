@@ -69,7 +69,7 @@ def send(processes: Sequence[Process], number: int) -> None:
 
 
 def survivors(mark: str, seconds: float) -> list[Process]:
-    """What is still alive after waiting so long for all to end."""
+    """Return the processes that are still alive after this wait for all to end."""
     deadline = time.monotonic() + seconds
     while (left := marked(mark)) and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)

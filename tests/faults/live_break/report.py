@@ -1,4 +1,4 @@
-"""What a run of the live break test found: a line for each event, a table by kind, and JSON."""
+"""The results of a run of the live break test: a line for each event, a table by kind, and JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UGLY_SHOWN = 3
 
 @dataclass
 class Outcome:
-    """What followed one event.
+    """The consequences of one event.
 
     Attributes
     ----------
@@ -25,7 +25,7 @@ class Outcome:
     ways
         Commands that it asked for, and that were run.
     seconds
-        From the event, once done, until the tail had all that was in the log by then.
+        From the event, once done, until the tail had everything that was in the log by then.
     complaints
         Promises that were not kept.
     """
@@ -43,7 +43,7 @@ class Outcome:
         self.complaints.append(what)
 
     def look_at(self, said: str) -> None:
-        """Complain of what nobody wants to read."""
+        """Complain about output that users should not see."""
         ugly = ugly_lines(said)
         if ugly:
             first = " / ".join(ugly[:UGLY_SHOWN])

@@ -53,7 +53,7 @@ class Paths:
 
     @property
     def mark(self) -> str:
-        """What the processes of this run have in their environment."""
+        """The mark in the environment of this run's processes."""
         return str(self.work)
 
     def command(self, *words: str) -> list[str]:
@@ -81,7 +81,7 @@ class Paths:
 
 
 def ugly_lines(text: str) -> list[str]:
-    """Lines that nobody wants to see: of tracebacks, of Java, of warnings, and endless ones."""
+    """Return lines that users should not see: of tracebacks, of Java, of warnings, and endless ones."""
     lines = [line for line in text.splitlines() if _UGLY.search(line) or len(line) > LINE_MAX]
     return [line[:200] for line in lines]
 
@@ -131,7 +131,7 @@ class Done:
 
 
 def run_reput(paths: Paths, log: Path, *words: str) -> Done:
-    """Run a command of `reput` to its end; everything it says goes to `log` as well."""
+    """Run a command of `reput` to its end; also write its output to `log`."""
     done = subprocess.run(
         paths.command(*words),
         cwd=paths.cwd,

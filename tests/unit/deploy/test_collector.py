@@ -1,4 +1,4 @@
-"""The OpenTelemetry Collector's configuration: what its pipeline names is there, and it asks what Prometheus asks."""
+"""The OpenTelemetry Collector's configuration: every name in its pipeline exists, and it asks like Prometheus."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def test_the_command_is_one_of_reput(file: str) -> None:
 
 
 def test_the_image_has_what_the_package_is_made_of() -> None:
-    """What is copied is let through by .containerignore and is there."""
+    """Every file that is copied exists, and .containerignore does not exclude it."""
     ignored = (ROOT / ".containerignore").read_text().splitlines()
     for text in (CONTAINERFILE, (CONTAINER / "Containerfile.spark").read_text()):
         copied = [

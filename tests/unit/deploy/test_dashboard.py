@@ -16,13 +16,13 @@ PANELS: list[dict[str, Any]] = [panel for panel in DASHBOARD["panels"] if panel[
 
 
 def expressions(panel: dict[str, Any]) -> list[str]:
-    """What a panel asks for."""
+    """Return the expressions of a panel."""
     return [target["expr"] for target in panel["targets"]]
 
 
 @pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel["title"])
 def test_a_panel_asks_for_what_there_is(panel: dict[str, Any]) -> None:
-    """Names and labels, those of its legends as well."""
+    """Names and labels, also those in its legends."""
     variables = {variable["name"] for variable in DASHBOARD["templating"]["list"]} | {"__rate_interval"}
     for target in panel["targets"]:
         assert mistakes(target["expr"]) == []

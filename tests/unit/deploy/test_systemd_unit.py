@@ -49,7 +49,7 @@ def all_kinds(kind: type[ReputError]) -> set[type[ReputError]]:
 
 
 def test_it_starts_a_command_that_there_is(unit: dict[str, list[str]]) -> None:
-    """Each option is one of `reput tail`, and each that it must have is there."""
+    """Each option is one of `reput tail`, and each required one is given."""
     (line,) = unit["ExecStart"]
     program, name, *words = shlex.split(line)
     command = get_command(application()).commands[name]  # type: ignore[attr-defined]
@@ -75,7 +75,7 @@ def test_what_it_does_about_each_exit_code(unit: dict[str, list[str]]) -> None:
 
 
 def test_it_waits_as_long_as_reput_takes(unit: dict[str, list[str]]) -> None:
-    """The watchdog is slower than /healthz, so that whoever asks that hears of it first; a start has no limit."""
+    """The watchdog is slower than /healthz, so that a probe of that sees the failure first; a start has no limit."""
     (watchdog,), (stop,) = unit["WatchdogSec"], unit["TimeoutStopSec"]
     assert seconds(watchdog) > publisher._TURNS_WITHIN_S
     assert seconds(stop) >= 60

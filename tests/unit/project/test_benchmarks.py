@@ -1,4 +1,4 @@
-"""What the benchmarks compute and read: medians, tables, digests, the shapes' logs; no benchmark runs here."""
+"""The computations and readings of the benchmarks: medians, tables, digests, the shapes' logs; no benchmark runs."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_a_block_is_replaced_and_nothing_else() -> None:
 
 
 def test_the_pages_have_a_place_for_each_block() -> None:
-    """What a benchmark writes with --docs finds its marks."""
+    """A benchmark with --docs finds the marks for its results."""
     docs = ROOT / "docs"
     places = {
         "benchmarks.md": ["standard", "shapes", "latency"],
@@ -222,7 +222,7 @@ def test_a_log_fits_where_it_must() -> None:
 
 
 def test_a_process_and_its_child_are_watched(tmp_path: Path) -> None:
-    """Both kinds have memory and processor time, and what it printed is there."""
+    """Both kinds have memory and processor time, and their output is kept."""
     burn = "import time; data = bytearray(50_000_000)\nwhile time.process_time() < 0.5: pass"
     code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {burn!r}]); print('done')"
     seconds, output, usage = run_watched([sys.executable, "-c", code], tmp_path / "log", "root")
@@ -242,7 +242,7 @@ def test_a_command_that_fails_is_told(tmp_path: Path) -> None:
 
 
 def test_time_before_the_run_is_not_the_runs() -> None:
-    """Processes that were there before, such as a cluster's, count from the begin of the run."""
+    """Processes that existed before, such as a cluster's, count from the begin of the run."""
     # It works until the system has counted a second of it.
     work = "import time\nwhile time.process_time() < 1: sum(range(100_000))\nprint(flush=True); input()"
     child = subprocess.Popen([sys.executable, "-c", work], stdin=-1, stdout=-1)
@@ -326,7 +326,7 @@ def entry(offset: int) -> bytes:
 
 
 def test_entries_are_seen_once_and_over_the_end_of_a_file(tmp_path: Path) -> None:
-    """What is there, then what is new, an entry that is written half not before it is whole."""
+    """First the existing ones, then new ones; an entry that is half written is not seen before it is whole."""
     follower = QueueFollower(tmp_path, 60)
     assert follower.new_offsets().tolist() == []
     first, second = tmp_path / f"{0:020d}", tmp_path / f"{60:020d}"

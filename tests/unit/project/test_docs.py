@@ -1,4 +1,4 @@
-"""What the pages point to exists."""
+"""The targets of the pages' links exist."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ each_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
 
 @each_page
 def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
-    """Each file is there, and each heading in it."""
+    """Each file exists, and so does each heading in it."""
     for target, anchor in LINK.findall(prose(page)):
         path = (page.parent / target).resolve() if target else page
         assert path.exists(), target
@@ -63,7 +63,7 @@ def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
 
 @each_page
 def test_a_link_to_another_place_is_an_address(page: Path) -> None:
-    """Of the web, encrypted, with a host and without blanks; nobody is asked for it."""
+    """Of the web, encrypted, with a host and without blanks; the test does not fetch it."""
     for bare, in_brackets in OTHER_LINK.findall(prose(page)):
         address = urlsplit(bare or in_brackets)
         assert address.scheme == "https", bare or in_brackets
@@ -72,7 +72,7 @@ def test_a_link_to_another_place_is_an_address(page: Path) -> None:
 
 
 def test_every_page_has_its_place_in_the_site() -> None:
-    """Once; the builder says nothing of a page that it leaves out. Besides stand the pages that `make docs` makes."""
+    """Once; the builder does not report a page that it leaves out. The site also has the pages of `make docs`."""
     nav = yaml.safe_load((ROOT / "docs" / "site" / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]
     listed = list(leaves(nav))
     assert len(listed) == len(set(listed))

@@ -1,4 +1,4 @@
-"""What the pages call by name is there under that name: commands, options, metrics, targets, exit codes."""
+"""The names in the pages exist: commands, options, metrics, targets, exit codes."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_options_that_stand_alone_are_there(page: Path) -> None:
 
 @each_page
 def test_names_in_camel_case_are_options(page: Path) -> None:
-    """Of reput's, of a broker's section, of broker.conf's, or somebody's who is named here."""
+    """Of reput, of a broker's section, of broker.conf, or of a product that is listed here."""
     known = (
         OPTIONS.keys() | broker_conf.NUMBERS.keys() | set(broker_conf.SWITCHES) | set(broker_conf.TEXTS) | set(PATHS)
     )
@@ -163,7 +163,7 @@ def test_names_in_camel_case_are_options(page: Path) -> None:
 
 
 def test_no_option_is_somebody_elses() -> None:
-    """What this file excuses is no name of reput's."""
+    """A name that this file excuses is not one of reput's."""
     assert not OPTIONS.keys() & set().union(*OTHERS_NAMES.values())
     assert not every_option_name(APPLICATION) & OTHERS_OPTIONS.keys()
 
@@ -187,14 +187,14 @@ def test_exit_codes_are_in_the_table(page: Path) -> None:
 
 @each_page
 def test_targets_are_in_the_makefile(page: Path) -> None:
-    """Whoever is told to run `make ...` can."""
+    """Every `make ...` in a page has its target."""
     lines = [*prompted(page), *spans(page)]
     assert {target for line in lines for target in re.findall(r"^make ([a-z-]+)", line)} <= TARGETS
 
 
 @each_page
 def test_a_benchmark_on_a_page_takes_its_options(page: Path) -> None:
-    """The module is there, and knows each of them."""
+    """The module exists, and knows each of them."""
     for line in prompted(page):
         for module, words in re.findall(r"python -m ([\w.]+)(.*)", line):
             path = TESTS.joinpath(*module.split("."))

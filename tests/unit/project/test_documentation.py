@@ -1,4 +1,4 @@
-"""The pages of the site: every link of a copy leads to a page or a file that is there, too."""
+"""The pages of the site: every link of a copy leads to a page or a file that exists."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_the_links_of_the_copies_lead_somewhere(tmp_path: Path) -> None:
 
 
 def test_a_copy_differs_in_such_links_only(tmp_path: Path) -> None:
-    """And a configuration file is on its page as it stands."""
+    """And the page of a configuration file has its unchanged text."""
     gather(tmp_path)
     for page in PAGES:
         original = page.read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ from support.english import PATTERNS, found_in, texts
 REWRITTEN = (
     *("sinks", "source"),
     *("README.md", "README.zh.md", "docs", "help", "messages", "conf/reput.toml"),
-    *("reput", "streaming"),
+    *("reput", "streaming", "tests"),
 )
 #: One text for each pattern, and texts that none may match.
 EXAMPLES = (

@@ -42,10 +42,10 @@ def test_nothing_is_imported_as_a_top_level_name(path: Path) -> None:
 
 
 def test_only_two_modules_write_files() -> None:
-    """`durable_file` writes, and `storage` puts the commits of a table in place; nothing else writes a file.
+    """`durable_file` writes files of an output, and `storage` puts the commits of a table in place; no other does.
 
-    But for what is no output: files that users name, scratch files, the lock, Spark's messages, what `reput prepare`
-    keeps, and logs to warm up with.
+    Other files are allowed: those that users name, scratch files, the lock, Spark's messages, the files of `reput
+    prepare`, and logs to warm up with.
     """
     calls = ("pwrite", "ftruncate", "os.replace", "os.unlink", "write_text", "write_bytes", "os.rename", "mkstemp")
     allowed = {
@@ -70,7 +70,7 @@ def test_the_import_name_holds_links_only() -> None:
 
 
 def floors(folder: str) -> list[str]:
-    """What import-linter's contract for a folder lists, the highest first."""
+    """Return the layers in import-linter's contract for a folder, the highest first."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     (layers,) = (each["layers"] for each in contracts if each.get("containers") == [f"reput.{folder}"])
     return [name.strip() for layer in layers for name in layer.replace(":", "|").split("|")]
@@ -103,7 +103,7 @@ def test_the_tree_is_as_it_is_drawn() -> None:
 
 
 def test_modules_named_by_texts_are_there() -> None:
-    """What is imported by its name, such as by Spark's processes, is seen by no type checker."""
+    """Type checkers do not see modules that are imported by a name in a text, such as by Spark's processes."""
     named = {
         (path.name, text) for path in MODULES for text in re.findall(r'"(reput(?:\.[a-z_0-9]+)+)"', path.read_text())
     }
@@ -113,7 +113,7 @@ def test_modules_named_by_texts_are_there() -> None:
 
 
 def test_a_public_class_name_is_that_of_one_thing() -> None:
-    """Whoever searches for a name finds what it means."""
+    """A search for a name finds only one thing."""
     found: dict[str, list[str]] = {}
     for path in MODULES:
         for node in ast.parse(path.read_text()).body:

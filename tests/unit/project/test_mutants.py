@@ -11,7 +11,7 @@ from support.paths import ROOT
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_mistake_can_be_made(mutant: Mutant) -> None:
-    """Its old text is in its file exactly once, and its tests are there."""
+    """Its old text is in its file exactly once, and its tests exist."""
     text = (ROOT / mutant.file).read_text(encoding="utf-8")
     for old, new in mutant.changes:
         assert text.count(old) == 1, old

@@ -76,7 +76,7 @@ class Bare:
         subprocess.run([sys.executable, "-m", "venv", str(self.home)], check=True)
 
     def run(self, command: str, code: int = 0) -> str:
-        """What a command prints that is run in a shell, with the environment's programs first."""
+        """Run a command in a shell, with the environment's programs first; return its output."""
         path = f"{self.home / 'bin'}{os.pathsep}/usr/bin{os.pathsep}/bin"
         environment = {name: text for name, text in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL"))}
         done = subprocess.run(

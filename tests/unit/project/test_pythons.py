@@ -23,14 +23,14 @@ def trial(tmp_path: Path, program: str) -> Trial:
 
 
 def test_a_warning_is_a_failure(tmp_path: Path) -> None:
-    """One that Python hides by default as well."""
+    """So is one that Python hides by default."""
     said = trial(tmp_path, "import warnings\nwarnings.warn('old', DeprecationWarning, stacklevel=1)\n").failures["step"]
     assert said == [f"DeprecationWarning in {tmp_path / 'program.py'}: old"]
     assert trial(tmp_path, "print('all is well')").failures == {"step": []}
 
 
 def test_a_warning_of_others_is_a_note(tmp_path: Path) -> None:
-    """A package's own warning is not reput's to mend; a fork in a process with threads is, whoever calls it."""
+    """A package's own warning cannot be mended here; but a fork in a process with threads counts in any code."""
     of_package = "import sys\nprint('/lib/site-packages/x.py:1: DeprecationWarning: {}', file=sys.stderr)\n"
     noted = trial(tmp_path, of_package.format("old"))
     assert noted.failures == {"step": []}

@@ -1,4 +1,4 @@
-"""What `make readers` counts as equal, and the page with its results."""
+"""The comparison of rows in `make readers`, and the page with its results."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def archive(name: str) -> Files:
 
 
 def facts(name: str) -> dict[str, Any]:
-    """What is known of an archive beside its bytes."""
+    """Return the facts about an archive that are not in its bytes."""
     known: dict[str, Any] = json.loads((TESTS / "data" / f"{name}.json").read_text(encoding="utf-8"))
     return known
 
@@ -180,7 +180,7 @@ def batch_of(message: Message) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("name", GOLDEN + LIVE)
 def test_the_writer_lays_out_a_brokers_log(name: str, tmp_path: Path) -> None:
-    """Every record of a real log, appended again and queue offsets counted anew, makes the same files."""
+    """Every record of a real log, appended again with queue offsets counted again, makes the same files."""
     known = facts(name)
     records = records_of(name)
     assert len(records) == known["totalMessages"]
@@ -361,7 +361,7 @@ SHAPES = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_make_log_writes_what_the_writer_writes(shape: str, tmp_path: Path) -> None:
-    """Parsed, and appended again with offsets, counts and CRCs computed anew, the log is the same files."""
+    """Parsed, and appended again with offsets, counts and CRCs computed again, the log has the same files."""
     messages, mapped_file_size, options = SHAPES[shape]
     command = [sys.executable, str(TESTS / "benchmarks" / "make_log.py"), "--store", str(tmp_path / "made")]
     command += ["--messages", str(messages), "--mapped-file-size", str(mapped_file_size)]

@@ -1,4 +1,4 @@
-"""What `make soak` judges by: slopes, idleness, alerts, files and rows, the lag seen from outside; no soak runs."""
+"""The criteria of `make soak`: slopes, idleness, alerts, files and rows, the lag seen from outside; no soak runs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def sample(at: float, pid: int | None = 1, **figures: float) -> Sample:
 
 
 def even(growth: float = 0.0, noise: float = 0.0, pid: int = 1) -> list[Sample]:
-    """Ten seconds apart; the memory grows by so many MB an hour."""
+    """Samples ten seconds apart; the memory grows by this many MB an hour."""
     rng = random.Random(1)
     times = [BEGIN + 10 * number for number in range(541)]
     return [sample(at, pid, rss=300 + growth * (at - BEGIN) / HOUR + rng.uniform(-noise, noise)) for at in times]
@@ -146,7 +146,7 @@ def test_idle_is_what_all_processes_take_behind_the_first_minute(cores: float) -
 
 
 def test_what_a_look_at_the_heap_takes_is_left_out() -> None:
-    """The JVM was told to collect it, for a second, between two samples."""
+    """The JVM collected its heap on request, for a second, between two samples."""
     samples = quiet(BEGIN, 0.01)
     samples[20].live_heap_mb = 70.0
     for each in samples[21:]:
@@ -292,7 +292,7 @@ sys.exit([0, 75, 1][number])
 
 
 def test_a_supervisor_stops_what_it_started(tmp_path: Path) -> None:
-    """With SIGTERM, once; the exit code is told and nothing is started again."""
+    """With SIGTERM, once; it reports the exit code and starts nothing again."""
     code = (
         "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(0)); print('up', flush=True); time.sleep(60)"
     )

@@ -1,4 +1,4 @@
-"""What the program says of its own commands is true: each command that a message names takes the options beside it."""
+"""The program's messages about its own commands are true: each command takes the options that they name with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the benchmark of the table's layouts counts and writes; it does not run here."""
+"""The counts and the page of the benchmark of the table's layouts, which does not run here."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_bounds_that_are_rounded_or_unknown_leave_nothing_out() -> None:
 
 
 def test_the_page_says_what_was_measured() -> None:
-    """All of it stands on the page, and what a tool said stays one line."""
+    """The page has every result, and a tool's message stays one line."""
     question = {"question": "all", "rows": 5, "spark_s": 0.5, "deltalake_s": 0.25, "files": 1, "row_groups": 2}
     question |= {"bytes": 3 << 20, "of_files": 4, "of_row_groups": 5, "of_bytes": 6 << 20}
     layout = {

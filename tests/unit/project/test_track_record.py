@@ -1,4 +1,4 @@
-"""Every test that the track record names is there, and pytest would collect it."""
+"""Every test that the track record names exists, and pytest would collect it."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ def test_our_tests_for_it_are_there(bug: Bug, pytestconfig: pytest.Config) -> No
 
 
 def test_each_bug_is_told_once() -> None:
-    """One line for each place where it is told."""
+    """One line for each report of a bug."""
     assert len({bug.upstream for bug in TRACK_RECORD}) == len(TRACK_RECORD) > 20

@@ -132,7 +132,7 @@ def test_any_order_in_any_batches_equals_the_model(messages: list[Message], data
 
 
 def test_queue_offset_that_wraps(tmp_path: Path) -> None:
-    """``Long.MIN_VALUE`` is one more than ``Long.MAX_VALUE`` to numpy: the two in one batch are no run of offsets."""
+    """``Long.MIN_VALUE`` is one more than ``Long.MAX_VALUE`` to numpy: the two in one batch do not make a run."""
     messages = [Message(queue_offset=offset) for offset in (0, 1, 2**63 - 1, -(2**63), 2)]
     records = write_log(tmp_path / "log", messages)
     allowed = record_bounds(records)
@@ -169,7 +169,7 @@ def test_a_further_queue_named_twice(tmp_path: Path) -> None:
 
 
 def test_a_replay_is_no_anomaly(tmp_path: Path) -> None:
-    """What a sink has already is passed over without a count, by the same run and by the next."""
+    """Records that a sink has already are passed over without a count, by the same run and by the next."""
     records = write_log(tmp_path / "log", of_topic("Sound"))
     batch = LogBatches(tmp_path / "log")(0, record_bounds(records)[-1])
     for runs in range(2):
@@ -236,7 +236,7 @@ def test_counts_add_up_and_read_well() -> None:
 
 
 def test_batch_line_and_summary_show_anomalies_only_when_there_are_some(caplog: pytest.LogCaptureFixture) -> None:
-    """A sound batch's line is as it was; the summary adds up the run and says what stands at the log's end."""
+    """A sound batch's line is unchanged; the summary adds up the run and describes the bytes at the log's end."""
     reporter = ProgressReporter(Console(file=io.StringIO()))
     with caplog.at_level(logging.INFO, "reput"):
         reporter.on_batch(BatchReport("logic", 0, 100, 2, 1.0))
@@ -337,7 +337,7 @@ def log_reader(paths: list[Path]) -> LogReader:
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_shape(name: str, tmp_path: Path) -> None:
-    """What a sound broker leaves, however odd, is read to its end, whole, and counts as nothing."""
+    """A log of a sound broker, however odd, is read to its end, whole, and counts nothing."""
     paths, records = SHAPES[name](tmp_path / "log")
     reader = log_reader(paths)
     end = reader.settled_end(0)

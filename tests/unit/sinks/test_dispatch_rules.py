@@ -1,4 +1,4 @@
-"""What broker.conf and the store's version add to plain dispatch: whole stores by their own settings."""
+"""The additions of broker.conf and of the store's version to plain dispatch: whole stores by their own settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queues that messages name for multi dispatch: a broker makes a directory of whatever stands between two commas."""
+"""Queues that messages name for multi dispatch: a broker makes a directory of any text between two commas."""
 
 from __future__ import annotations
 

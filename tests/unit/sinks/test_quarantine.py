@@ -67,7 +67,7 @@ def live(tmp_path: Path) -> Live:
 
 @pytest.mark.parametrize("size", [4, 60])
 def test_damage_with_records_behind_it_is_passed_when_it_stood_for_the_guard(live: Live, size: int) -> None:
-    """Not before: what stands there may be a record that a writer lays down at this moment."""
+    """Not before: the bytes may be a record that a writer is writing at this moment."""
     *physical_offsets, end = live.append(1, 2, 3, 4, 5)
     put_bytes(live.path / f"{0:020d}", physical_offsets[2] + 4, b"\x55" * size)
     assert live.end() == physical_offsets[1]  # the record before it has its guard, too
@@ -88,7 +88,7 @@ def test_a_place_that_changes_is_waited_for_anew(live: Live) -> None:
 
 
 def test_a_torn_record_at_the_end_is_waited_for_for_ever(live: Live) -> None:
-    """Nothing behind it: the visible end."""
+    """Without records after it, it is the visible end."""
     *physical_offsets, _ = live.append(1, 2, 3)
     put_bytes(live.path / f"{0:020d}", physical_offsets[2] + 60, bytes(30))
     for _ in range(3):
@@ -97,7 +97,7 @@ def test_a_torn_record_at_the_end_is_waited_for_for_ever(live: Live) -> None:
 
 
 def test_older_records_behind_the_end_are_no_successors(live: Live) -> None:
-    """After a crash the broker cut the log behind the first record and wrote another over a part of the old ones."""
+    """After a crash the broker cut the log after the first record and wrote another over a part of the old ones."""
     *physical_offsets, _ = live.append(10, 11, 12, 13)
     record = encode(Message(body=b"longer than before", store_timestamp=20), physical_offsets[1])
     put_bytes(live.path / f"{0:020d}", physical_offsets[1], record)
@@ -108,7 +108,7 @@ def test_older_records_behind_the_end_are_no_successors(live: Live) -> None:
 
 
 def test_a_segment_whose_first_record_is_damaged_is_in_the_middle(tmp_path: Path) -> None:
-    """A later segment was begun: the log goes on, and under `stop` the damaged place is named."""
+    """A later segment was begun, so the log continues, and under `stop` the error names the damaged place."""
     records = write_log(tmp_path, [Message(body=bytes(100))] * 40, SIZE)
     first = next(record for record in records if record.physical_offset == SIZE)
     put_bytes(tmp_path / f"{SIZE:020d}", 4, b"\x55" * 4)
@@ -204,14 +204,14 @@ def test_what_was_written_without_its_record_is_dropped(tmp_path: Path) -> None:
 
 
 def test_lines_behind_every_sink_are_dropped(tmp_path: Path) -> None:
-    """The log was cut and the sinks with it: what lies behind is found again, or is not there any more."""
+    """The log was cut and the sinks with it: a run finds those ranges again, or they no longer exist."""
     opened(tmp_path).write(900, [damaged(100, 130), damaged(600, 630)])
     quarantine = opened(tmp_path, 400, 600)
     assert (offsets_of(tmp_path), quarantine.end_offset) == ([100], 600)
 
 
 def test_a_tail_of_a_table_alone_keeps_its_lines(tmp_path: Path) -> None:
-    """How far the table is is not known yet; only what is behind the log's files is dropped."""
+    """The end of the table is not known yet; only lines after the log's files are dropped."""
     write_log(tmp_path / "store" / "commitlog", [Message() for _ in range(9)], 2000)
     out = tmp_path / "out"
     opened(out).write(1800, [damaged(100, 130)])
@@ -224,7 +224,7 @@ def test_a_tail_of_a_table_alone_keeps_its_lines(tmp_path: Path) -> None:
 
 
 def test_a_new_quarantine_begins_where_the_sinks_are(tmp_path: Path) -> None:
-    """What they have was read without damage."""
+    """The sinks read everything before that without damage."""
     quarantine = opened(tmp_path, 400, 600)
     assert (quarantine.end_offset, load_quarantine(tmp_path)) == (400, [])
     (line,) = quarantine.write(700, [expired_range(400, 700)])
@@ -232,7 +232,7 @@ def test_a_new_quarantine_begins_where_the_sinks_are(tmp_path: Path) -> None:
 
 
 def test_a_file_that_was_changed_is_refused(tmp_path: Path) -> None:
-    """Shorter than what was written, or with a line that is none."""
+    """It is shorter than it was written, or has a line that is not a range."""
     opened(tmp_path).write(900, [damaged(100, 130)])
     path = tmp_path / "reput" / "quarantine.jsonl"
     path.write_bytes(b"{}\n" + path.read_bytes())
@@ -323,7 +323,7 @@ def test_what_the_queues_have_already_is_not_judged_again(tmp_path: Path) -> Non
 
 
 def test_verdict_of_a_blank_is_no_decoders() -> None:
-    """BAD_BLANK is found by what stands behind a blank; the others are a decoder's."""
+    """BAD_BLANK is found by the bytes after a blank; a decoder finds the others."""
     assert Verdict.BAD_BLANK == max(Verdict)
 
 

@@ -158,7 +158,7 @@ def test_a_stop_anywhere_loses_nothing(cut: int, tmp_path: Path) -> None:
 
 
 def test_a_broker_that_joined_the_lives_is_noticed(tmp_path: Path) -> None:
-    """It goes on with the number behind the joined queue; the later life alone has no such place."""
+    """It continues with the number after the joined queue; in the later life alone there is no such place."""
     records = write_log(tmp_path / "log", offsets(0, 1, 2, 3, 4, 0, 1, 2, 6, 7))
     bounds, batches = record_bounds(records), LogBatches(tmp_path / "log")
     for name, cuts in (("one", [0, bounds[-1]]), ("each", bounds)):
@@ -177,7 +177,7 @@ def further(name: str, number: int, at: int) -> Message:
 
 
 def test_a_queue_of_multi_dispatch_starts_over(tmp_path: Path) -> None:
-    """4.9.3 removes queues that are no topic's whenever it deletes a topic, and numbers them from 0 again."""
+    """Whenever 4.9.3 deletes a topic it removes queues that belong to no topic, and numbers them from 0 again."""
     records = write_log(tmp_path / "log", [further("X", number, at) for at, number in enumerate((0, 1, 2, 0, 1))])
     batches = LogBatches(tmp_path / "log", needs=LogicNeeds(multi_dispatch=MultiDispatch()))
     sink = sink_of(tmp_path / "out")
@@ -245,7 +245,7 @@ def test_doctor_takes_no_live_entry_away(tmp_path: Path) -> None:
 
 
 def test_recover_trusts_the_later_life(tmp_path: Path) -> None:
-    """Entries of the earlier one went with its topic; a first entry of no such record is no such proof."""
+    """Entries of the earlier life went with its topic; a first entry without such a record is not a proof."""
     home = unpack("v5-topic-remade", tmp_path)
     config = config_of(home)
     dispatch_store(config, tmp_path / "out")

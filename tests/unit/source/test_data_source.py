@@ -111,7 +111,7 @@ def test_the_initial_offset_does_not_move(tmp_path: Path) -> None:
 
 
 def test_latest_offset_at_the_end_is_the_start_itself(records: list[StoredRecord], tmp_path: Path) -> None:
-    """Nothing new is no new offset, not even another spelling."""
+    """Without new records there is no new offset, not even another spelling."""
     reader = stream(tmp_path)
     last = reader.latestOffset(reader.initialOffset(), ALL)
     assert reader.latestOffset(last, ALL) is last
@@ -354,7 +354,7 @@ def test_the_next_batch_is_followed_while_one_is_read(
 
 
 def test_a_log_that_goes_while_it_is_followed_is_told_when_it_is_planned(tmp_path: Path) -> None:
-    """Looking ahead is nobody's error."""
+    """Looking ahead raises no error."""
     messages = varied_messages(60)
     write_log(tmp_path, messages, SIZE)
     reader = stream(tmp_path, maxBytesPerTrigger=SIZE)

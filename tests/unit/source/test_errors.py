@@ -124,7 +124,7 @@ def without_fields(source: str) -> Iterator[tuple[str, int]]:
 
 
 def test_errors_are_raised_with_their_fields() -> None:
-    """A place where the class is about one, and advice as a field; an exception that is not needed is none."""
+    """A place if the class is about one, and advice as a field; an exception that is not needed has no place."""
     found = {
         str(path.relative_to(ROOT)): list(without_fields(path.read_text(encoding="utf-8")))
         for part in ("source", "sinks", "streaming")
@@ -202,7 +202,7 @@ FORGED = "x\nreput-error: " + OptionError("forged", file="/forged", physical_off
 @pytest.mark.parametrize("ends", ["\n", "\r", "\x0b", "\x1c", "\x85", "\u2028"])
 @pytest.mark.parametrize("field", ["cause", "advice", "file"])
 def test_no_field_can_forge_another(field: str, ends: str) -> None:
-    """A name or bytes of the log with line ends and what looks like fields, wherever they stand in an error."""
+    """A name or bytes of the log with line ends and texts like fields, anywhere in an error."""
     hostile = f"\udcff<msg>${{x}}%s\x1b[31m{FORGED}\nTraceback (most recent call last):\n{FORGED}".replace("\n", ends)
     error = DataLossError(
         **{"cause": "gone", "advice": "set x", "file": "/log/0", "physical_offset": 7, field: hostile}

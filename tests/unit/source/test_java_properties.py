@@ -31,7 +31,7 @@ def test_what_a_file_says(data: bytes, expected: dict[str, tuple[str, int]]) -> 
 
 
 def test_what_java_refuses() -> None:
-    """A malformed escape is told with its line."""
+    """The error about a malformed escape has its line."""
     with pytest.raises(ValueError, match=r"^line 2: "):
         load_properties(b"a=1\nb=\\u12\n")
 

@@ -41,7 +41,7 @@ def parse(**given: str) -> SourceOptions:
 
 @pytest.mark.parametrize(("name", "attribute", "default"), DEFAULTS)
 def test_defaults(name: str, attribute: str, default: object) -> None:
-    """What an option is when nobody gives it."""
+    """The value of each option if it is not given."""
     assert default == getattr(parse(), attribute)
 
 

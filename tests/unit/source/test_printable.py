@@ -42,7 +42,7 @@ def test_json_keeps_its_value(value: object) -> None:
 
 
 def test_a_line_of_json_ends_where_json_says() -> None:
-    """Whatever else ends a line for Python stands in JSON's texts as it is, where another program wrote them."""
+    """Other characters that end a line for Python stay in JSON's texts, where another program wrote them."""
     ends = [one for one in map(chr, range(sys.maxunicode + 1)) if len(f"a{one}b".splitlines()) > 1]
     assert "\u2028" in ends
     values = [{"topic": f"a{one}b"} for one in ends]

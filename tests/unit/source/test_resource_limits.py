@@ -51,7 +51,7 @@ def test_a_limit_that_is_too_low(command: str, which: int, value: int, words: st
 
 
 def test_a_soft_limit_is_raised(tmp_path: Path) -> None:
-    """What the user may raise without asking is raised."""
+    """A limit that the user may raise without asking is raised."""
     write_log(tmp_path / "store" / "commitlog", varied_messages(10), 1 << 16)
     code = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (40, 4096));"
@@ -78,7 +78,7 @@ def test_a_file_that_may_not_be_so_large(tmp_path: Path) -> None:
 
 
 def in_child(action: Callable[[], str]) -> str:
-    """What `action` returns in a process of its own, which may give up rights."""
+    """Return the result of `action` in a process of its own, which may give up rights."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -126,6 +126,6 @@ def test_threads_of_a_user() -> None:
     ],
 )
 def test_a_refusal_of_the_system(number: int, words: str) -> None:
-    """Each is named; a full disk is no limit of this kind."""
+    """The error names each; a full disk is not a limit of this kind."""
     assert re.match(words, "; ".join(filter(None, limit_reached(OSError(number, "x")) or ())))
     assert limit_reached(OSError(errno.ENOSPC, "x")) is None

@@ -106,7 +106,7 @@ def test_an_error_is_raised_where_it_was_asked(
 
 
 def test_nobody_answers(answered: tuple[StreamAnswers, dict[str, str]]) -> None:
-    """Whoever asked before is answered after the end, and nobody else; there is no socket left."""
+    """A process that asked before is answered after the end, and no other is; no socket is left."""
     answers, options = answered
     before, after = asking(options), asking(options)
     begin = before.initialOffset()
@@ -119,7 +119,7 @@ def test_nobody_answers(answered: tuple[StreamAnswers, dict[str, str]]) -> None:
 
 
 def test_the_threads_know_for_whom_they_work(tmp_path: Path) -> None:
-    """What the thread that begins to answer has noted, each answering thread has, too."""
+    """Each answering thread works for the same broker as the thread that begins to answer."""
     name = ContextVar[str]("name")
     name.set("logic")
 

@@ -22,7 +22,7 @@ NOBODY = 65534
 
 @pytest.fixture
 def store() -> Iterator[Path]:
-    """A store that any user may read; pytest's own directories let nobody in."""
+    """A store that any user may read; pytest's own directories do not let other users in."""
     with TemporaryDirectory(dir=MEMORY) as name:
         root = Path(name)
         root.chmod(0o755)

@@ -61,7 +61,7 @@ def test_two_at_once_on_s3(growing: GrowingStore) -> None:
 
 @pytest.mark.parametrize("server", [""], indirect=True)
 def test_commands_on_s3(growing: GrowingStore, server: S3Server) -> None:
-    """A server that is down, or refuses, is one line; afterwards the same command goes on."""
+    """A server that is down, or refuses, is one line; afterwards the same command continues."""
     growing.append(9)
     words = ["backup", "--store", str(growing.store), "--to", f"s3://{BUCKET}/backups/b"]
     with server.down():
@@ -87,7 +87,7 @@ def test_a_server_that_lets_both_win(server: S3Server, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("server", [""], indirect=True)
 def test_errors_at_every_request(growing: GrowingStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whichever request fails: every restore point that is there is whole, and the next step makes the missing one."""
+    """Any request may fail: every restore point that exists is whole, and the next step makes the missing one."""
     growing.grow(2)
     real: Callable[..., object] = S3Storage.put
     for number in range(1, 5):

@@ -122,7 +122,7 @@ def test_a_log_that_was_cut(
 
 
 def test_damage_in_the_last_segment(growing: GrowingStore) -> None:
-    """The log behind it is backed up, too, and the damage as it is."""
+    """The damage is backed up as it is, and so is the log after it."""
     records = growing.append(5)
     path = growing.store / "commitlog" / f"{0:020d}"
     put_bytes(path, records[2].physical_offset + 4, b"\1\2\3\4")
@@ -152,7 +152,7 @@ def test_another_store_is_refused(growing: GrowingStore, tmp_path: Path) -> None
 
 
 def test_a_log_that_is_away(growing: GrowingStore) -> None:
-    """It is no other store: the same command goes on when it is back."""
+    """A missing log is not another store: the same command continues when it is back."""
     growing.grow(2)
     log = growing.store / "commitlog"
     log.rename(growing.root / "away")
@@ -204,7 +204,7 @@ def test_two_at_once(growing: GrowingStore) -> None:
 
 
 def test_damaged_restore_point(growing: GrowingStore) -> None:
-    """A backup goes on from its newest one, so nothing is written after a damaged one."""
+    """A backup continues from its newest restore point, so nothing is written after a damaged one."""
     growing.grow(2)
     path = growing.root / "backup" / "points" / "0000000002.json"
     path.write_bytes(path.read_bytes().replace(b'"end": ', b'"end": 1', 1))

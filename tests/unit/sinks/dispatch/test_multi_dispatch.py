@@ -43,7 +43,7 @@ SETTINGS = Settings(mapped_file_size_consume_queue=60, max_hash_slot_num=7, max_
     ],
 )
 def test_queues_of_a_message(names: str, offsets: str, expected: list[tuple[str, int, int]]) -> None:
-    """The broker's reading of the two properties; a name that is no directory's is left out."""
+    """The broker's reading of the two properties; a name that cannot be a directory's is left out."""
     found = MultiDispatch(enable_lmq=True).queues("T", 5, names, offsets, 0)
     assert [(topic.decode(), queue_id, offset) for topic, queue_id, offset in found] == expected
 

@@ -1,4 +1,4 @@
-"""What a sink that is ahead still takes of entries and keys that were read together; and what few stores need."""
+"""The entries and keys, read together, that a sink that is ahead still takes; and entries that few stores need."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_what_is_left_behind_an_offset(seed: int, needs: LogicNeeds, tmp_path: P
 
 @pytest.mark.parametrize("seed", range(5))
 def test_entries_that_no_queue_takes(seed: int, tmp_path: Path) -> None:
-    """The first so many from an offset on go, of batch queues all; whatever else there is stays, and every key."""
+    """Up to a number of entries from an offset on are removed, all of batch queues; the others and every key stay."""
     rng = Random(seed)
     records = write_log(tmp_path, mixed(seed))
     entries = LogBatches(tmp_path, needs=ALL)(0, record_bounds(records)[-1]).entries
@@ -106,7 +106,7 @@ def test_entries_that_no_queue_takes(seed: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_pieces_and_windows_of_any_size(seed: int, tmp_path: Path) -> None:
-    """What is added beside the compiled pass is the same from one window and piece, and from many."""
+    """Entries made beside the compiled pass are the same from one window and piece, and from many."""
     records = write_log(tmp_path, mixed(seed), 1 << 20)
     end = record_bounds(records)[-1]
     at_once = contents(LogBatches(tmp_path, 1 << 20, 1 << 20, ALL)(0, end).entries)
@@ -115,7 +115,7 @@ def test_pieces_and_windows_of_any_size(seed: int, tmp_path: Path) -> None:
 
 
 def test_units_of_the_ext_entries(tmp_path: Path) -> None:
-    """Each own entry has its record's store time and bitmap, None where nobody filters the topic; others get none."""
+    """Each own entry has its record's store time and bitmap, None without a filter for the topic; others get none."""
     records = write_log(tmp_path, random_messages(3), 1 << 20)
     needs = LogicNeeds(ext=True, filters=FILTERS, multi_dispatch=MultiDispatch(enable_lmq=True))
     queues, _, _ = contents(LogBatches(tmp_path, needs=needs)(0, record_bounds(records)[-1]).entries)

@@ -1,4 +1,4 @@
-"""What a rebuild's task makes of records whose numbers the kernels leave to the reference decoder."""
+"""Records whose numbers the kernels leave to the reference decoder, in a rebuild's task."""
 
 from __future__ import annotations
 

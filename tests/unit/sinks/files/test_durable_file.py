@@ -48,7 +48,7 @@ def test_short_writes_are_finished(files: DurableFiles, monkeypatch: pytest.Monk
 
 
 def test_create_empties_and_sizes(files: DurableFiles) -> None:
-    """A new file has its size and only zeros, whatever stood under its name."""
+    """A new file has its size and only zeros, whatever file had its name."""
     files.create("d", "a", size=5)
     files.write("d", "a", offset=0, data=b"12345")
     files.create("d", "a", size=3)
@@ -337,7 +337,7 @@ def test_a_limit_on_file_sizes(limit: int, tmp_path: Path) -> None:
 
 
 def test_nothing_is_made_in_a_mount_point_whose_disk_has_gone(tmp_path: Path) -> None:
-    """Neither a file nor a directory in the root that stands where the output was; the output is as it was."""
+    """No file and no directory in the root that takes the place of the output; the output is unchanged."""
     root = tmp_path / "out"
     files = DurableFiles(root)
     files.replace("checkpoint", data=b"one")

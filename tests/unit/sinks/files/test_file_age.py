@@ -15,5 +15,5 @@ def test_set_forwards_makes_no_file_older() -> None:
 
 
 def test_set_back_files_are_younger() -> None:
-    """What is written then has that time, too."""
+    """Files written after that also have the earlier time."""
     assert now_for_ages(lambda: 1_107.0 - 3 * DAY_S, lambda: 107.0, 1_000.0) == 1_107.0 - 3 * DAY_S

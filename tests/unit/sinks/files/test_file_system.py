@@ -19,7 +19,7 @@ from reput.source.errors import OutputError
 
 @dataclass
 class Syncs:
-    """What was synced: names of files and directories, and how often a file system was."""
+    """The syncs: names of files and directories, and how often a file system was synced."""
 
     root: Path
     one_by_one: list[str] = field(default_factory=list)
@@ -139,7 +139,7 @@ def test_a_directory_on_another_file_system_has_its_files_synced_one_by_one(
 
 
 def test_what_was_only_removed_has_its_directory_synced(files: DurableFiles, syncs: Syncs, tmp_path: Path) -> None:
-    """Nobody has looked which file system it is on."""
+    """The file system of a directory from which files were only removed is not known yet."""
     create(files, 20)
     files.sync()
     other = DurableFiles(tmp_path / "out", whole=True)

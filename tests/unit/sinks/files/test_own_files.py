@@ -1,4 +1,4 @@
-"""What a swap and a removal leave: everything below the folders of queues and index that reput cannot name."""
+"""The files that a swap and a removal leave: those below the folders of queues and index that reput cannot name."""
 
 from __future__ import annotations
 

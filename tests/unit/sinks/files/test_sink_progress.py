@@ -57,7 +57,7 @@ states = st.dictionaries(st.text(max_size=5), plain | st.dictionaries(st.text(ma
 def test_round_trip(
     shared_root: Path, start: int, end: int, last: RecordFingerprint | None, state: dict[str, Any]
 ) -> None:
-    """Any progress is loaded as it was stored, whatever stood there before."""
+    """Any progress is loaded as it was stored, whatever record it replaced."""
     with closing(DurableFiles(shared_root)) as files, no_fsync():
         ProgressFile(files, "any").store(SinkProgress(start, end, last, state))
         assert ProgressFile(files, "any").load() == SinkProgress(start, end, last, state)
@@ -85,7 +85,7 @@ DAMAGED = {
 
 @pytest.mark.parametrize("damage", DAMAGED)
 def test_a_damaged_record_is_refused(damage: str, record: ProgressFile) -> None:
-    """What is no record is an error with its path and the way out, and stays as it is."""
+    """Bytes that are not a record are an error with the path and the way out, and stay as they are."""
     record.store(PROGRESS)
     record.path.write_bytes(DAMAGED[damage])
     with pytest.raises(SinkError) as caught:
@@ -101,7 +101,7 @@ def test_a_damaged_record_is_refused(damage: str, record: ProgressFile) -> None:
 
 @pytest.mark.parametrize("version", [0, "1", None])
 def test_what_is_no_version_is_refused(version: object, record: ProgressFile) -> None:
-    """It is not guessed at; that of a later release is told apart (``test_format_versions``)."""
+    """It is not guessed at; ``test_format_versions`` has that of a later release."""
     record.store(PROGRESS)
     record.path.write_text(json.dumps({**WHOLE, "version": version}))
     with pytest.raises(SinkError, match=rf"{record.path} is not a progress record of reput .*its version is "):

@@ -79,7 +79,7 @@ def test_the_file_is_what_a_broker_leaves(tmp_path: Path) -> None:
 
 
 def test_a_second_process_is_refused_with_the_holders_number(tmp_path: Path) -> None:
-    """Whoever comes second learns who holds it and what to do; given back, it is free."""
+    """The second process gets the holder's number and advice; after the release the lock is free."""
     with running(holder(tmp_path)) as (process, said):
         assert said == "locked"
         with pytest.raises(StoreLockedError) as caught:

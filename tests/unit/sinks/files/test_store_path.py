@@ -72,7 +72,7 @@ ACCEPTED = {
 
 
 def is_accepted(topic: bytes) -> bool:
-    """What the broker's dispatch makes a directory of, if that is one directory and printable."""
+    """Whether the broker's dispatch makes a directory of the name, a single one, and it is printable."""
     try:
         text = topic.decode()
     except UnicodeDecodeError:
@@ -146,7 +146,7 @@ def test_hostile_topic_is_refused(name: str, sandbox: Path) -> None:
 
 @pytest.mark.parametrize("name", ACCEPTED)
 def test_longest_and_oddest_names_are_accepted(name: str, sandbox: Path) -> None:
-    """What a broker accepts makes a directory of the same name."""
+    """A name that a broker accepts becomes a directory of the same name."""
     assert consume_queue_directory(ACCEPTED[name], 7) == ("consumequeue", ACCEPTED[name].decode(), "7")
     dispatch(sandbox, ACCEPTED[name], 7)
 

@@ -133,7 +133,7 @@ def test_filters_go_to_tasks(path: Path) -> None:
 
 
 def test_a_real_broker_s_file(broker_store: Callable[[str], BrokerStore]) -> None:
-    """Every group is there, and the positions the broker wrote are those that BloomFilter gives."""
+    """Every group of the file is loaded, with the positions that BloomFilter gives."""
     file = broker_store("v4-sql92-rebuilt").root / "config" / "consumerFilter.json"
     table = json.loads(file.read_text(encoding="utf-8"))["filterDataByTopic"]
     filters = load(file)

@@ -41,7 +41,7 @@ FEWER = settings(max_examples=settings().max_examples // 2)  # an example takes 
 
 @st.composite
 def logs(draw: st.DrawFn) -> tuple[list[Message], Settings]:
-    """Messages with 0 to 6 keys out of few, store times that go back, stand, jump or are 0, and tiny index files."""
+    """Messages with 0 to 6 keys out of few, tiny index files, and store times that fall, stay, jump or are 0."""
     key = st.sampled_from(["a", "b", "ab", "中文", "😀", *MIN_VALUE_KEYS.values()])
     separator = st.sampled_from([" ", "  ", "   "])
     keys = st.lists(st.tuples(key, separator), max_size=5).map(lambda pairs: "".join(itertools.chain(*pairs)))

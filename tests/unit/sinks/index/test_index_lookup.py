@@ -164,7 +164,7 @@ def test_a_loop_ends(link: int, tmp_path: Path) -> None:
 
 
 def test_an_entry_that_links_to_itself_ends_the_chain(tmp_path: Path) -> None:
-    """As the broker takes it: a crash between slot and header makes one, it is no damage."""
+    """A crash between slot and header makes one; like the broker, reput does not take it for damage."""
     write_index(tmp_path, GOLDEN)
     put_bytes(path_of(tmp_path), ENTRIES_AT + 60 + 16, struct.pack(">i", 3))
     result = lookup(tmp_path).query_offset("T", "a", 64, 0, LONG_MAX)
@@ -173,7 +173,7 @@ def test_an_entry_that_links_to_itself_ends_the_chain(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("link", [-1, -(2**31), 5, 2**31 - 1])
 def test_a_link_to_no_entry(link: int, tmp_path: Path) -> None:
-    """What was found before it stays."""
+    """Entries that were found before it stay."""
     write_index(tmp_path, GOLDEN)
     put_bytes(path_of(tmp_path), ENTRIES_AT + 60 + 16, struct.pack(">i", link))
     found, damage = damages(tmp_path)
@@ -236,7 +236,7 @@ def test_sizes_that_do_not_fit_the_file(tmp_path: Path) -> None:
 
 
 def test_hostile_bytes_end_in_an_answer(tmp_path: Path) -> None:
-    """Random files of the right size: no traceback, no endless loop, whatever stands there."""
+    """Random files of the right size: no traceback and no endless loop, whatever bytes they have."""
     rng = random.Random(5)
     for _ in range(300):
         numbers = [rng.choice([0, 1, 2, 3, 4, 5, -1, 2**31 - 1, rng.getrandbits(31)]) for _ in range(len(GOLDEN) // 4)]
@@ -249,7 +249,7 @@ def test_hostile_bytes_end_in_an_answer(tmp_path: Path) -> None:
 
 
 def test_other_files_in_the_directory_are_left_alone(tmp_path: Path) -> None:
-    """A broker skips names that are no number."""
+    """A broker skips names that are not numbers."""
     write_index(tmp_path, GOLDEN)
     (tmp_path / "index" / "20231114221320000.bak").write_bytes(b"x")
     assert offsets(tmp_path) == [300, 100]

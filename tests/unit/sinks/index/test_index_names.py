@@ -35,7 +35,7 @@ SETTINGS = Settings(max_hash_slot_num=3, max_index_num=3)
 @pytest.mark.parametrize("restarts", [False, True], ids=["one run", "a run a batch"])
 @pytest.mark.parametrize("clock", CLOCKS)
 def test_names_rise_and_contents_know_no_clock(clock: str, restarts: bool, tmp_path: Path) -> None:
-    """G14: a clock that stands, runs back or jumps gives no name twice, none before the last, and equal bytes."""
+    """G14: a clock that stops, runs back or jumps gives no name twice and none before the last, and equal bytes."""
     records = write_log(tmp_path / "log", [Message(properties={"KEYS": "a b c"})] * 8)
     batches = LogBatches(tmp_path / "log")
     ticks = CLOCKS[clock]()

@@ -1,4 +1,4 @@
-"""What an index finds at start: torn writes are mended, damage and other settings are refused with a way out."""
+"""An index at its start mends torn writes, and refuses damage and other settings with a way out."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Torn:
         self.second_later = later[self.second]
 
     def check(self) -> None:
-        """After recovery all is as before the torn batch, and going on gives the model's bytes."""
+        """After recovery everything is as before the torn batch, and the next batches give the model's bytes."""
         recover(self.root)
         assert files_below(self.root) == self.before
         write(self.root, self.log, self.cut, self.end)
@@ -146,7 +146,7 @@ def test_a_missing_last_file_is_refused_and_a_missing_folder_derived_again(torn:
 
 
 def test_a_lost_progress_record_takes_the_files_over(torn: Torn) -> None:
-    """As behind a broker's files, the sink goes on behind the last record that has a key."""
+    """As with a broker's files, the sink continues after the last record that has a key."""
     write(torn.root, torn.log, torn.cut, torn.end)
     (torn.root / "reput" / "progress" / "index.json").unlink()
     done = index_contents(torn.root)

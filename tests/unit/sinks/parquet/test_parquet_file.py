@@ -118,7 +118,7 @@ def test_rows_and_statistics_are_those_of_arrows_file(groups: list[list[dict[str
 
 @pytest.mark.parametrize("page_bytes", [1, 100, 4096])
 def test_a_column_may_have_many_pages(page_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages begin with a row, whatever lists it has; numbers go on behind nulls of an earlier page."""
+    """Pages begin with a row, whatever lists it has; numbers continue after nulls of an earlier page."""
     monkeypatch.setattr(parquet_file, "_PAGE_BYTES", page_bytes)
     rng = np.random.default_rng(7)
     rows = [
@@ -169,7 +169,7 @@ def test_dictionaries_of_any_size(count: int) -> None:
 
 
 def test_columns_that_are_slices_of_longer_ones() -> None:
-    """Whatever memory before and behind them holds."""
+    """The memory before and after them does not matter."""
     whole = batch_of(
         [{**dict.fromkeys(COLUMNS), "text": f"t{i}", "topic": "ab"[i % 2], "keys": ["k"] * (i % 3)} for i in range(50)]
     )
@@ -187,7 +187,7 @@ def test_bounds_that_are_long_are_left_out() -> None:
 
 @pytest.mark.parametrize("make", [ours, arrows])
 def test_a_file_without_rows(make: Callable[[list[pa.RecordBatch]], pa.Buffer]) -> None:
-    """It has the columns and no row group, as Arrow's; an empty group is none."""
+    """It has the columns but no row group, like Arrow's; an empty group is not written."""
     found = pq.ParquetFile(pa.BufferReader(make([])))
     assert (0, 0, len(SCHEMA.names)) == (
         found.metadata.num_rows,

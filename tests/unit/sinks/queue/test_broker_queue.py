@@ -103,7 +103,7 @@ def test_a_first_entry_that_stays_counts_whatever_it_is(tmp_path: Path) -> None:
 
 
 def test_zeros_between_entries_are_no_entries(tmp_path: Path) -> None:
-    """Recovery does not read the files before the last three, and keeps what stands there."""
+    """Recovery does not read the files before the last three, and keeps their bytes."""
     sizes = [100] * 25
     sizes[1] = sizes[2] = 0
     queue = stored(tmp_path, sizes)
@@ -113,7 +113,7 @@ def test_zeros_between_entries_are_no_entries(tmp_path: Path) -> None:
 
 
 def batch_queue(directory: Path, counts: list[int]) -> BrokerBatchQueue:
-    """A loaded BatchConsumeQueue of inner batches of so many messages, in records of 100 bytes; 0 is no entry."""
+    """Load a BatchConsumeQueue of inner batches with these numbers of messages, in records of 100 bytes; 0: none."""
     units = np.zeros(len(counts), BATCH_ENTRY)
     units["physical_offset"], units["msg_size"] = np.arange(len(counts)) * 100, 100
     units["msg_base_offset"], units["batch_size"] = np.cumsum([0, *counts[:-1]]), counts
@@ -130,7 +130,7 @@ def batch_queue(directory: Path, counts: list[int]) -> BrokerBatchQueue:
     [(2000, 36, 1100), (1100, 33, 1000), (1050, 33, 1000), (1000, 30, 900), (0, 0, -1)],
 )
 def test_a_batch_queue(cut: int, max_offset: int, reached: int, tmp_path: Path) -> None:
-    """The next queue offset is behind the last batch; a queue reaches to where its last record begins."""
+    """The next queue offset is after the last batch; a queue reaches to where its last record begins."""
     queue = batch_queue(tmp_path, [3] * 12)
     queue.recover()
     assert (queue.max_offset, queue.max_physic_offset) == (36, 1100)

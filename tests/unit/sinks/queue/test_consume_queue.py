@@ -216,7 +216,7 @@ def test_rule(rule: str, at_once: bool, tmp_path: Path) -> None:
 
 
 def test_rule_a_not_beyond_the_last_record() -> None:
-    """A record that ends at or before the last one's end is built already; one that ends a byte behind it is not."""
+    """A record that ends at or before the last one's end is built already; one that ends a byte later is not."""
     queue = ConsumeQueue(b"T", 3)
     assert len(placed_in(queue, [(0, 0)])) == 1
     assert not len(placed_in(queue, [(0, 1)]))
@@ -286,7 +286,7 @@ def test_a_missing_queue_is_refused_and_a_missing_folder_derived_again(tmp_path:
 
 
 def test_a_lost_progress_record_takes_the_files_over(tmp_path: Path) -> None:
-    """As behind a broker's files, the sink goes on after the last record that any queue knows."""
+    """As with a broker's files, the sink continues after the last record that any queue has."""
     records = write_log(tmp_path / "log", [Message(topic=topic) for topic in "ABCABCAB"])
     batches, cut, end = LogBatches(tmp_path / "log"), records[5].physical_offset, record_bounds(records)[-1]
     with SinkRun(tmp_path / "out", SMALL) as run:

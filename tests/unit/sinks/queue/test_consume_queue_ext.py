@@ -88,7 +88,7 @@ def test_addresses() -> None:
 
 
 def test_golden_bytes(files: DurableFiles) -> None:
-    """What the 4.9.3 class wrote into files of 64 bytes: the end mark takes two of the last eight, the rest stays."""
+    """The 4.9.3 class wrote these into files of 64 bytes: the end mark takes two of the last eight, the rest stays."""
     ext = open_ext(files, 64)
     assert put(ext, EIGHT, EIGHT, (-2, 9, None)) == [MIN, MIN + 28, MIN + 64]
     unit = "001C 0000000000000005 1122334455667788 0008 0102030405060708"
@@ -337,7 +337,7 @@ def test_a_unit_over_the_file_s_end_is_refused(files: DurableFiles, size: int, a
 
 
 def test_an_address_of_garbage(files: DurableFiles) -> None:
-    """The bytes that stand there are taken for a unit, unless it runs over what was written."""
+    """The bytes there are taken for a unit, unless it would pass the end of the written bytes."""
     ext = open_ext(files, 128)
     put(ext, *[EIGHT] * 3)
     unit = CqExtUnit(0x1122, 0x3344556677880008, 0x0102030405060708, contents(files)[0][30:58])

@@ -119,7 +119,7 @@ def test_a_missing_file_in_the_row(tmp_path: Path) -> None:
 
 
 def test_files_that_are_no_queue(tmp_path: Path) -> None:
-    """Sizes that differ, that are no whole entries, or that change meanwhile: the file is named."""
+    """Sizes that differ, that are not whole entries, or that change meanwhile: the error names the file."""
     directory = write_queue(tmp_path, units(8))
     queue = open_queue(tmp_path)
     (directory / f"{80:020d}").write_bytes(bytes(60))

@@ -1,4 +1,4 @@
-"""What expires, by the numbers of RocketMQ's own tests: `reput expire` and a running tail, and the sinks go on."""
+"""Expiry by the numbers of RocketMQ's own tests: in `reput expire` and a running tail, and the sinks continue."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_delete_expired_file_by_offset(tmp_path: Path) -> None:
     ("least", "min_offset"), [(0, 0), (1, 1), (100, 1), (2000, 20), (999_900, 9999), (999_901, 10_000), (10**6, 10_000)]
 )
 def test_correct_min_offset(least: int, min_offset: int, tmp_path: Path) -> None:
-    """``ConsumeQueueTest#testCorrectMinOffset`` of 5.x: 10,000 records of 100 bytes; behind the last one, the end."""
+    """``ConsumeQueueTest#testCorrectMinOffset`` of 5.x: 10,000 records of 100 bytes; after the last one, the end."""
     disk = write_queue(tmp_path, [(100 * i, 100, 0) for i in range(10_000)], 6_000_000)
     found = expire_queue(disk, least)
     assert (found.min_offset, found.max_offset, found.removed) == (min_offset, 10_000, ())
@@ -321,7 +321,7 @@ def test_a_held_lock_is_refused(tmp_path: Path, hold_lock: Callable[[Path], int]
 
 @pytest.mark.parametrize("name", ["A/007", "A/\u0663"])
 def test_a_hostile_directory_is_refused(name: str, tmp_path: Path) -> None:
-    """A name that no broker makes is told, and nothing is removed."""
+    """The error has the name, which no broker makes, and nothing is removed."""
     output = Output.make(tmp_path, Random(1))
     directory = output.out / "consumequeue" / name
     directory.mkdir(parents=True)
@@ -338,7 +338,7 @@ def test_a_hostile_directory_is_refused(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a\nb/1", "a\u2028b/0"])
 def test_a_directory_of_a_name_that_is_not_made_stays(name: str, tmp_path: Path) -> None:
-    """It costs nothing but itself: the commands go on, and do not touch it."""
+    """It costs only itself: the commands continue, and do not touch it."""
     output = Output.make(tmp_path, Random(1))
     directory = output.out / "consumequeue" / name
     directory.mkdir(parents=True)
@@ -349,7 +349,7 @@ def test_a_directory_of_a_name_that_is_not_made_stays(name: str, tmp_path: Path)
 
 
 def test_links_are_not_followed(tmp_path: Path) -> None:
-    """A topic that is a symbolic link is no part of the output: nothing behind it is looked at or removed."""
+    """A topic that is a symbolic link is not a part of the output: nothing below it is read or removed."""
     output = Output.make(tmp_path, Random(1))
     outside = write_queue(tmp_path / "outside", [(0, 9, 0)] * 10, 100)
     (output.out / "consumequeue" / "Linked").symlink_to(outside.path(0).parents[1])

@@ -76,7 +76,7 @@ def others_commit(table: DeltaTable, *content: dict[str, Any], **info: Any) -> i
 
 
 def switched(table: DeltaTable, *features: str, schema: str | None = None, **properties: str) -> Actions:
-    """What switches features on, and sets properties, whose dots are underscores."""
+    """Return the options that switch features on and set properties; underscores are dots in these."""
     (metadata,) = only("metaData", actions(table, 0))
     metadata["configuration"] |= {name.replace("_", "."): value for name, value in properties.items()}
     metadata["schemaString"] = schema or metadata["schemaString"]
@@ -108,7 +108,7 @@ def test_what_a_log_gets(tmp_path: Path) -> None:
 
 
 def test_files_are_replaced(tmp_path: Path) -> None:
-    """By others with the same rows, which is no change of rows; and of a file with a deletion vector all is told."""
+    """By others with the same rows, which does not count as a change; every field of a deletion vector stays."""
     table = opened(tmp_path / "t")
     for first in (0, 10):
         append(table, first)
@@ -276,7 +276,7 @@ def test_a_path_in_the_log(tmp_path: Path) -> None:
 
 
 def test_a_log_that_was_cut_under_a_snapshot(tmp_path: Path) -> None:
-    """What it knew of the checkpoint is read anew, for a commit as for a look."""
+    """A commit and a look both read the checkpoint again."""
     table = opened(tmp_path / "t", **{"delta.checkpointInterval": "2"})
     for first in (0, 10, 20):
         append(table, first)

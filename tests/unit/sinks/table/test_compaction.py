@@ -40,7 +40,7 @@ def rows_of(files: list[DataFile]) -> int:
 
 
 def merged(files: list[DataFile]) -> DataFile:
-    """What a merge makes of them."""
+    """Return the result of a merge of them."""
     first, last = files[0].bounds, files[-1].bounds
     assert first.least is not None
     assert last.greatest is not None

@@ -54,7 +54,7 @@ def started(stack: ExitStack, code: str, *words: str) -> subprocess.Popen[str]:
 
 
 def test_each_table_is_made_once(tmp_path: Path) -> None:
-    """Three begin at the same moment; nobody sees the half of a table that another is making."""
+    """Three begin at the same moment; none sees the half of a table that another is making."""
     count = 50
     with ExitStack() as stack:
         creators = [started(stack, CREATOR, str(tmp_path / "tables"), str(count)) for _ in range(3)]
@@ -68,7 +68,7 @@ def test_each_table_is_made_once(tmp_path: Path) -> None:
 
 
 def test_a_killed_creator_stands_in_nobodys_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While it lives it is waited for, and what is said at last passes by itself."""
+    """The others wait while it lives, and the error at last is one that may pass."""
     monkeypatch.setattr(delta_table, "_WAIT_S", 0.2)
     path = tmp_path / "above" / "table"
     with ExitStack() as stack:

@@ -50,7 +50,7 @@ def rows(more: int = 0) -> pa.Table:
     ],
 )
 def test_rows(request_: ForgetRequest, wanted: set[int], mentioned: set[int], tmp_path: Path) -> None:
-    """By column, by what a broker keeps of a message that moved, and not by a text that stands elsewhere."""
+    """By column, and by the properties that a broker keeps of a moved message, but not by other texts."""
     (batch,) = rows().to_batches()
     assert {number for number, hit in enumerate(request_.mask(batch)) if hit} == wanted
     half = len(ROWS) // 2
@@ -63,7 +63,7 @@ def test_rows(request_: ForgetRequest, wanted: set[int], mentioned: set[int], tm
 
 
 def test_a_file_of_others_may_have_other_columns(tmp_path: Path) -> None:
-    """A column that is missing, or is no text, has no value; Arrow's other kinds of text are texts."""
+    """A column that is missing, or is not a text, has no value; Arrow's other kinds of text are texts."""
     columns = {
         "topic": pa.array(["orders", "x"], pa.large_string()),
         "keys": pa.array([1, 2]),
@@ -96,7 +96,7 @@ def test_traces_in_a_log(topic: str, ascii_only: bool, tmp_path: Path) -> None:
 
 
 def test_traces_in_files(tmp_path: Path) -> None:
-    """Wherever they are below the table, whoever wrote them; what cannot be read is told, and nothing is clean then."""
+    """In any file below the table, from any writer; a file that cannot be read is reported, and is not clean."""
     (tmp_path / "_change_data").mkdir()
     for name in ("a.parquet", "_change_data/b.parquet"):
         pq.write_table(rows(), tmp_path / name)

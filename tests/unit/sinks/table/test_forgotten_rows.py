@@ -1,4 +1,4 @@
-"""What a table remembers of rows that were forgotten."""
+"""A table's memory of rows that were forgotten."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_rows_that_are_there_again(storage: TableStorage) -> None:
 
 
 def test_nothing_is_remembered_of_nothing(storage: TableStorage) -> None:
-    """Also of rows that are no row of any broker's log."""
+    """Nor of rows that do not belong to the log of any broker."""
     record = ForgettingRecord(storage)
     record.add([None, "a"], [3, None])
     record.put()

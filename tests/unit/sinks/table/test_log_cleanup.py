@@ -18,7 +18,7 @@ CHECKPOINT_EVERY = 10
 
 
 def table_with(root: Path, versions: int, seconds_apart: float) -> None:
-    """A table's log of so many empty commits, the last of which was written just now."""
+    """Make a table's log of this many empty commits, the last of which was written just now."""
     log = root / "_delta_log"
     log.mkdir(parents=True)
     added = pa.array([{"path": None}], pa.struct([("path", pa.string())]))

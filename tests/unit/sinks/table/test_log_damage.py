@@ -68,7 +68,7 @@ def test_a_sound_table(log: Path) -> None:
     ],
 )
 def test_a_checkpoint(file: str, damage: Callable[[Path], object], log: Path) -> None:
-    """The error names it and a command, after which all rows are read, and a checkpoint is there."""
+    """The error names it and a command, after which all rows are read, and the table has a checkpoint."""
     damage(log)
     with pytest.raises(OutputError, match=rf"{file}: .*no commit is missing: 'reput table repair --table ") as refused:
         read_snapshot(log.parent)

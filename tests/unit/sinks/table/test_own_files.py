@@ -21,7 +21,7 @@ def part(number: int = 0) -> str:
 
 
 def put(root: Path, name: str, hours: float) -> str:
-    """A file that was written so many hours ago."""
+    """Make a file that was written this many hours ago."""
     path = root / name
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(b"x" * 7)
@@ -68,7 +68,7 @@ def test_what_a_writer_may_still_commit_stays(hours: list[float], gone: list[int
 
 
 def test_a_data_file_goes_with_its_keys(tmp_path: Path) -> None:
-    """A second time nothing is there, which is no error; nothing else goes."""
+    """The second call finds nothing, which is not an error; no other file is removed."""
     for name in (part(), part(1)):
         put(tmp_path, name, 0)
         put(tmp_path, f"_keys/{name}.bloom", 0)

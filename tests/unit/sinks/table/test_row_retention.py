@@ -76,7 +76,7 @@ def test_a_topic_without_a_rule_is_kept() -> None:
     ],
 )
 def test_a_row_stays_for_whole_days(now: str, stored: str, is_expired: bool) -> None:
-    """Seven days: the first of March is over at its end, and seven days behind that its rows go."""
+    """Seven days: the first of March is over at its end, and its rows go seven days after that."""
     limits = RowRetention.parse("*=7d").limits(at(now))
     times = np.array([int(at(stored) * 1000)])
     assert limits.mask(np.array([0]), ["t"], times).tolist() == [is_expired]
@@ -105,7 +105,7 @@ def test_a_file_is_due_when_a_row_has_expired(rules: str, rows: list[tuple[str, 
 
 
 def test_which_rows_of_a_file() -> None:
-    """Another broker's stay, and rows without a topic or a store time; dictionaries and other units of time as well."""
+    """Those of other brokers, without a topic or a store time, stay; dictionaries and other units work, too."""
     limits = RowRetention.parse("a=1d").limits(at("2026-03-09T12:00:00"))
     old, new = datetime(2026, 3, 1, tzinfo=timezone.utc), datetime(2026, 3, 9, tzinfo=timezone.utc)
     brokers = ["b", "b", "b", "x", None, "b", "b"]

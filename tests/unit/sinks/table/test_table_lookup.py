@@ -139,7 +139,7 @@ def test_rows_that_a_later_column_lacks(tmp_path: Path) -> None:
 
 
 def test_refusals(tmp_path: Path) -> None:
-    """One clear line for what is not a table, no message table, or lacks a file."""
+    """One clear line for a path without a table, for another table, or for a table without one of its files."""
     with pytest.raises(OutputError, match="is not a Delta table"):
         TableLookup(tmp_path / "none")
     deltalake.write_deltalake(str(tmp_path / "other"), pa.table({"a": [1]}))

@@ -211,7 +211,7 @@ def test_something_else_is_there(kept: KeptTable) -> None:
 
 
 def test_the_ledger_of_consumption_is_beside_the_table(kept: KeptTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its rows are committed and merged, and say where the next start goes on."""
+    """Its rows are committed and merged, and the next start continues after them."""
     monkeypatch.setattr(consumption, "_MERGED_AT", 2)
     for number in range(4):
         ledger = ConsumptionTable(location(kept), "broker-a", 1000)

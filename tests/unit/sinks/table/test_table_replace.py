@@ -1,4 +1,4 @@
-"""What is written of a file that holds rows to be replaced and rows that stay."""
+"""Writing a file again that has rows to be replaced and rows that stay."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def storage(
 
 
 class TestTableStorage:
-    """What every module of the table relies on."""
+    """The promises on which every module of the table relies."""
 
     def test_what_is_put_is_read(self, storage: TableStorage) -> None:
         data = bytes(range(256)) * 40
@@ -77,7 +77,7 @@ class TestTableStorage:
         assert storage.read("a/b c.bin") == b"other"
 
     def test_a_new_file_is_there_whole_or_not_at_all(self, storage: TableStorage) -> None:
-        """It is written piece by piece; what an error leaves is no file."""
+        """It is written piece by piece; an error leaves no file."""
         with storage.new("a.bin") as file:
             for _ in range(3):
                 file.write(b"12345")
@@ -304,7 +304,7 @@ def test_a_commit_is_as_private_as_other_files(tmp_path: Path) -> None:
 def test_what_a_dead_process_left_of_a_commit_goes_after_an_hour(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of its checksum as well; a living process has it for moments, and what is not of reput's stays."""
+    """Its checksum goes, too; a living process has it for moments, and files that are not reput's stay."""
     storage, log = LocalStorage(tmp_path), tmp_path / LOG
     log.mkdir()
     others = {f".{0:020d}.{kind}.tmp", f"{0:020d}.{kind}.reput-1.tmp", ".notes.reput-1.tmp"}

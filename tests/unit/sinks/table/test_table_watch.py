@@ -1,4 +1,4 @@
-"""What needs no Spark of how a message table is watched: its log's commits, the rows expected, ranges, refusals."""
+"""Watching a message table, as far as it needs no Spark: its log's commits, the rows expected, ranges, refusals."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_commits_that_are_gone_or_no_commits_are_numbers(tmp_path: Path) -> None
 
 
 def test_hundreds_of_commits_are_read_at_once(tmp_path: Path) -> None:
-    """What a start costs behind them: their files, once, and nothing of the table's rows."""
+    """A start after them reads their files, once, and none of the table's rows."""
     (log := tmp_path / "_delta_log").mkdir()
     for version in range(500):
         transaction = {"txn": {"appId": "reput/c/messages", "version": version}}
@@ -281,7 +281,7 @@ def test_what_others_changed_is_refused_with_what_undoes_it() -> None:
 
 
 def test_a_table_whose_log_is_gone(tmp_path: Path) -> None:
-    """Its data files may be all that is left of expired messages: nobody is told to make it again over them."""
+    """Its data files may be all that is left of expired messages: no advice says to make the table again over them."""
     (tmp_path / "part-0.zstd.parquet").write_bytes(b"")
     with pytest.raises(OutputError, match=r"data files \(part-0.zstd.parquet\) .* put its _delta_log back") as raised:
         is_vacant(tmp_path)

@@ -40,7 +40,7 @@ def test_one_at_a_time_in_the_order_of_coming(tmp_path: Path) -> None:
 
 
 def waits_for(directory: Path, count: int) -> None:
-    """Wait until so many have come."""
+    """Wait until this many have come."""
     status = directory.stat()
     deadline = time.monotonic() + LIMIT_SECONDS
     while len(storage._lines[status.st_dev, status.st_ino]._waiting) < count:
@@ -49,7 +49,7 @@ def waits_for(directory: Path, count: int) -> None:
 
 
 def test_who_does_not_leave_is_not_waited_for(tmp_path: Path) -> None:
-    """Those behind go on without the lock, and the next ones have it when it is free."""
+    """Those after it continue without the lock, and the next ones have it when it is free."""
     with turn(tmp_path, LIMIT_SECONDS), turn(tmp_path, 0.05) as is_ours:
         assert not is_ours
     with turn(tmp_path, LIMIT_SECONDS) as is_ours:
@@ -57,7 +57,7 @@ def test_who_does_not_leave_is_not_waited_for(tmp_path: Path) -> None:
 
 
 def test_another_process_is_waited_for(tmp_path: Path) -> None:
-    """For as long as is said, or until it ends."""
+    """For the given time, or until it ends."""
     code = (
         f"from pathlib import Path\nfrom reput.sinks.table.storage import turn\n"
         f"with turn(Path({str(tmp_path)!r}), 60) as is_ours:\n    print(is_ours, flush=True); input()\n"

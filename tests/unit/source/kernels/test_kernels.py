@@ -67,7 +67,7 @@ def test_load_bytes(size: int, behind: int) -> None:
 @pytest.mark.parametrize("behind", BEHIND)
 @pytest.mark.parametrize("at", ALIGNMENTS)
 def test_find_byte(at: int, behind: int) -> None:
-    """The byte is found at every index of every length, first of several, and nowhere behind the end."""
+    """The byte is found at every index of every length, first of several, and never after the end."""
     for size in LENGTHS:
         none = bytes([1, 3, 0x82, 0, 0xFF] * 9)[:size]
         assert bk.find_byte(array_of(at, none, behind), at, at + size, 2) == at + size
@@ -129,7 +129,7 @@ ITEMS = st.tuples(NAMES | ALMOST, st.sampled_from([b"\1", b"\1", b"\1", b"", b"\
 
 
 def located(properties: bytes, behind: int, at: int = 0) -> dict[str, bytes]:
-    """What `locate_properties` finds, by name."""
+    """Return the result of `locate_properties`, by name."""
     data = array_of(at, properties, behind)
     parts, spans = np.zeros((1, rk.PARTS), np.int64), np.full((1, len(pk.LOCATED), 2), 99, np.int32)
     parts[0, rk.PROPERTIES], parts[0, rk.PROPERTIES_SIZE] = at, len(properties)

@@ -31,7 +31,7 @@ Log = tuple[MappedFileQueue, list[StoredRecord]]
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> Log:
-    """Several segments of varied records, from 8192 on; nobody writes into it."""
+    """Several segments of varied records, from 8192 on; nothing writes into it."""
     return load_log(tmp_path_factory.mktemp("log"), varied_messages(120), SIZE, 2 * SIZE)
 
 
@@ -142,7 +142,7 @@ def test_ranges_of_rows(log: Log) -> None:
 
 @pytest.mark.parametrize("bytes_max", [1, 100, 700])
 def test_behind_a_damaged_range_that_is_larger(bytes_max: int, tmp_path: Path) -> None:
-    """The limit is where the log goes on, and never behind the end, though more of the segment is there."""
+    """The limit is where the log continues, and never after the end, though the segment is longer."""
     queue, records = load_log(tmp_path, varied_messages(12), SIZE)
     offsets = begins(records)
     put_bytes(queue.files[0].path, offsets[2], bytes(offsets[7] - offsets[2]))
@@ -167,7 +167,7 @@ def test_align_down_to_every_byte(log: Log) -> None:
 
 @pytest.mark.parametrize("bytes_max", [1, 91, 200, 1000, SIZE, 3 * SIZE + 77, 1 << 40, None])
 def test_limit_by_bytes(bytes_max: int | None, log: Log) -> None:
-    """Batches of so many bytes end behind a record, have one at least, and get to the end."""
+    """Batches of a number of bytes end after a record, have at least one, and reach the end."""
     queue, records = log
     offset, end = begins(records)[0], end_of(records)
     allowed = {*begins(records), *ends(records), *(file.end for file in queue.files)}
@@ -184,7 +184,7 @@ def test_limit_by_bytes(bytes_max: int | None, log: Log) -> None:
 
 @pytest.mark.parametrize("messages_max", [1, 2, 7, 119, 120, 121, 1 << 40])
 def test_limit_by_messages(messages_max: int, log: Log) -> None:
-    """Each batch has exactly so many messages, and the last one the rest."""
+    """Each batch has exactly the number of messages, and the last one the rest."""
     queue, records = log
     offset, end, counts = begins(records)[0], end_of(records), []
     while offset < end:
@@ -225,7 +225,7 @@ def test_check_begins_record(log: Log) -> None:
 
 
 def test_check_begins_record_names_the_nearest(log: Log) -> None:
-    """Any other byte is refused with what stands there and the nearest record before it."""
+    """Any other byte is refused; the error describes it and the nearest record before it."""
     queue, records = log
     for record in records[1:4]:
         for offset in range(record.physical_offset + 1, record.physical_offset + record.msg_size):
@@ -238,7 +238,7 @@ def test_check_begins_record_names_the_nearest(log: Log) -> None:
 
 
 def test_check_begins_record_says_the_verdict(log: Log) -> None:
-    """What stands there is said in the verdict's words."""
+    """The error describes the bytes there in the verdict's words."""
     queue, records = log
     offset = records[1].physical_offset + 4
     with pytest.raises(OptionError, match=r"\(BAD_MAGIC\)"):
@@ -290,7 +290,7 @@ def test_find_timestamp_of_equal_times(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["blank", "magic"])
 def test_find_timestamp_passes_over_a_segment_without_first_record(damage: str, tmp_path: Path) -> None:
-    """A segment whose first record tells no time is no reason to skip the records before it."""
+    """The records before a segment whose first record has no time are not skipped."""
     times = iter(range(1000, 10_000, 10))
     with CommitLogWriter(tmp_path, SIZE) as writer:
         for _ in range(60):

@@ -41,7 +41,7 @@ def with_field(record: bytes, at: int, format_: str, value: int) -> bytes:
 
 @pytest.mark.parametrize("rules", BOTH)
 def test_good_records_are_walked_as_one_stretch(rules: BrokerRules, segment: Callable[[bytes], MappedFile]) -> None:
-    """Up to the zeros behind them; the walk's numbers are those of the records."""
+    """Up to the zeros after them; the walk's numbers are those of the records."""
     data, count = b"", 0
     for message in varied_messages(40):
         record = encode(message, BEGIN + len(data))
@@ -57,7 +57,7 @@ def test_good_records_are_walked_as_one_stretch(rules: BrokerRules, segment: Cal
 
 @pytest.mark.parametrize("rules", BOTH)
 def test_what_only_a_broker_takes(rules: BrokerRules, segment: Callable[[bytes], MappedFile]) -> None:
-    """Another record's physical offset, and no topic; the walk goes on behind both."""
+    """Another record's physical offset, and no topic; the walk continues after both."""
     first = encode(Message(queue_offset=7), 12_345)
     second = encode(Message(topic=""), BEGIN + len(first))
     third = encode(Message(), BEGIN + len(first) + len(second))

@@ -1,4 +1,4 @@
-"""What brokers write beyond 4.9.3's plain records, read from the stores they left."""
+"""Records of brokers beyond 4.9.3's plain ones, read from the stores that the brokers left."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_the_decoders_agree_on_it(name: str, broker_store: GetStore) -> None:
 
 
 def test_v2_records_are_those_with_long_topics(broker_store: GetStore) -> None:
-    """The retry topic of a long group and a long topic; V1 records stand between them."""
+    """The retry topic of a long group and a long topic; V1 records are between them."""
     magic_codes: dict[str, set[int]] = {}
     count = 0
     for window in windows(broker_store("v5-longtopic")):

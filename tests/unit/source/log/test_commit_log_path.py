@@ -1,4 +1,4 @@
-"""A path that is no commitlog: the one that was meant, or one line that says what to give instead; never no rows."""
+"""A path that is not a commitlog: the right one is taken, or one line says what to give; it never has no rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A directory with a store, and beside it whatever somebody may take for one."""
+    """Make a directory with a store, and with everything that might be taken for one."""
     data = tmp_path / "data"
     write_log(data / "store" / "commitlog", varied_messages(MESSAGES), SIZE)
     (data / "store" / "consumequeue" / "T" / "0").mkdir(parents=True)
@@ -88,7 +88,7 @@ def test_a_wrong_store_is_never_an_empty_one(command: str, data: Path, tmp_path:
 
 
 def test_a_dledger_store(data: Path, tmp_path: Path) -> None:
-    """Its root is no plain one; and the directory above it is neither."""
+    """Its root is not that of a plain store, and the directory above is not a store either."""
     for command, words in COMMANDS.items():
         arguments = [str(tmp_path / "out") if word == "O" else word for word in words]
         result = run_reput([command, "--store", str(tmp_path / "d"), *arguments[1:]], code=2)

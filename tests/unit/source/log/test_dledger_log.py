@@ -54,7 +54,7 @@ def stored(records: list[StoredRecord]) -> list[tuple[int, str, int]]:
 
 @pytest.fixture
 def mixed(tmp_path: Path) -> tuple[list[Path], list[StoredRecord]]:
-    """A plain log of several files that DLedger goes on with, and what both hold."""
+    """Make a plain log of several files that DLedger continues; return it, and the records of both."""
     plain, framed = tmp_path / "commitlog", tmp_path / "dledger-n0" / "data"
     queue, before = load_log(plain, varied_messages(40), SIZE)
     divide = queue.end_of_files
@@ -139,7 +139,7 @@ def test_a_file_that_was_begun_ends_the_one_before(first: Message | None, tmp_pa
 
 
 def test_an_entry_that_is_being_written(tmp_path: Path) -> None:
-    """It is there when all its bytes are and have stayed for the guard, not before."""
+    """It appears when all its bytes exist and have stayed for the guard, not before."""
     message, clock = Message(properties={"TAGS": "abc"}), Clock()
     with CommitLogWriter(tmp_path, SIZE, dledger=True) as writer:
         writer.append(message)
@@ -212,7 +212,7 @@ def test_a_dledger_log_read_as_a_plain_one(tmp_path: Path) -> None:
 
 
 def test_a_plain_log_read_as_dledgers(tmp_path: Path) -> None:
-    """One directory or several: without an entry anywhere it is no DLedger log."""
+    """One directory or several: without an entry anywhere it is not a DLedger log."""
     write_log(tmp_path / "a", varied_messages(10), 1 << 20)
     write_log(tmp_path / "b", varied_messages(10), 1 << 20, start_offset=1 << 20)
     for paths in ([tmp_path / "a"], [tmp_path / "a", tmp_path / "b"]):

@@ -121,7 +121,7 @@ def test_nothing_there_is_no_error(tmp_path: Path) -> None:
 
 
 def test_it_comes_before_the_modules() -> None:
-    """What looks early loads none of the modules that take time."""
+    """The early look loads none of the modules that take time."""
     code = f"import sys, reput.streaming.cli.app; print([name for name in {HEAVY} if name in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"

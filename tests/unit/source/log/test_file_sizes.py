@@ -58,7 +58,7 @@ def test_what_is_wrong(case: str) -> None:
 
 
 def test_rows_that_are_full_to_the_last_byte_were_cut() -> None:
-    """What is written up to a file's end goes on behind it."""
+    """A record that reaches the file's end would continue after it."""
     rows = [row({0: 4000}), row({0: 4000})]
 
     def last(each: Row) -> bool:

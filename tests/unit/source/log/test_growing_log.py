@@ -1,4 +1,4 @@
-"""The end of a log while somebody writes it."""
+"""The end of a log while it is written."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_a_log_is_found_as_it_grows_in_full(proof: Proof) -> None:
 
 
 def test_settle_waits_for_the_last_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a real clock: the last record of a log that nobody writes is waited for, once."""
+    """With a real clock: the last record of a log without a writer is waited for, once."""
     records = write_log(tmp_path, varied_messages(20), SIZE)
     finder = ReputEndFinder(check_crc=True, tail_guard_ms=20)
     sleeps: list[float] = []

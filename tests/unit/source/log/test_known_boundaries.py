@@ -30,7 +30,7 @@ def test_before_is_the_last_one_up_to_an_offset() -> None:
 
 
 def test_offsets_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the limit the old offsets go, and the new one is there."""
+    """At the limit the old offsets are dropped, and the new one is kept."""
     monkeypatch.setattr(range_reader, "_BOUNDARIES_MAX", 4)
     known = Boundaries()
     for offset in range(10, 60, 10):
@@ -42,7 +42,7 @@ def test_offsets_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_align_down_is_the_same_in_any_order(seed: int, tmp_path: Path) -> None:
-    """What other walks have met changes no answer, over segments and blanks."""
+    """The finds of other walks do not change an answer, over segments and blanks."""
     queue, records = load_log(tmp_path, varied_messages(80, seed=seed), SIZE)
     offsets = random.Random(seed).choices(range(end_of(records) + 100), k=300)
     known = Boundaries()

@@ -15,7 +15,7 @@ SIZE = 4096
 
 
 def test_only_the_record_that_was_found_is_trusted_unfollowed(tmp_path: Path) -> None:
-    """Another process may have read another record, whole as it stands, that nothing leads to any more."""
+    """Another process may have read another record, which is whole but to which nothing leads any more."""
     queue, records = load_log(tmp_path, [Message(body=bytes([number])) for number in range(4)], SIZE)
     found = last_record_before(queue, records[2].physical_offset, STOP, Boundaries())
     other = record_at(queue.files[0], records[2].physical_offset)

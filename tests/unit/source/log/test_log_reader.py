@@ -45,7 +45,7 @@ def test_where_to_begin(records: list[StoredRecord], tmp_path: Path) -> None:
 
 
 def test_whether_the_log_reaches_beyond_an_offset(tmp_path: Path) -> None:
-    """One look at the byte and one at the segment behind it tell, wherever the log ends."""
+    """One look at the byte and one at the segment after it decide, wherever the log ends."""
     records = write_log(tmp_path / "log", varied_messages(80), SIZE)
     log, end = reader(tmp_path / "log"), end_of(records)
     begins = [record.physical_offset for record in records]
@@ -198,7 +198,7 @@ def test_bodies_at_the_tail(check_crc: str, counts: bool, tmp_path: Path) -> Non
 
 
 def test_what_stands_at_the_end_is_worth_one_word(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Bytes that are no record are logged once an offset; zeros and blanks are not."""
+    """Bytes that are not a record are logged once for each offset; zeros and blanks are not."""
     _, records = load_log(tmp_path, [Message()])
     log = reader(tmp_path)
     with caplog.at_level(logging.WARNING):
@@ -228,7 +228,7 @@ def test_align_down_limit_and_split(records: list[StoredRecord], tmp_path: Path)
 
 
 def test_no_range_is_cut_in_what_a_broker_passes_over(tmp_path: Path) -> None:
-    """Behind a delay level that is no number it reads nothing more; the walk to the log's end has met good records."""
+    """After a delay level that is not a number it reads nothing more; the walk to the log's end met good records."""
     bad = Message("SCHEDULE_TOPIC_XXXX", properties={"DELAY": ":"})
     records = write_log(tmp_path, [Message(), bad, Message(), Message()], SIZE)
     log = reader(tmp_path, onDamage="broker", maxBytesPerPartition=50)
@@ -270,7 +270,7 @@ def test_identity_is_of_the_segment_before(records: list[StoredRecord], tmp_path
 
 
 def test_another_log_is_noticed(records: list[StoredRecord], tmp_path: Path) -> None:
-    """An offset of a log whose segment began with another record is refused; an expired segment is no proof."""
+    """An offset of a log whose segment began with another record is refused; an expired segment proves nothing."""
     log = reader(tmp_path)
     known = log.identity(3 * SIZE)
     log.check_identity(3 * SIZE, known)

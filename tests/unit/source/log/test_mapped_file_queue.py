@@ -80,7 +80,7 @@ def test_several_directories_are_one_log(tmp_path: Path) -> None:
     ["0" * 19, "0" * 21, "0" * 19 + "x", "-" + "0" * 19, "\uff10" * 20, "lock", f"{4096:020d}.tmp", "\u0660" * 20],
 )
 def test_foreign_names_are_ignored_and_named(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A file that is no segment does not stop anybody, and somebody hears of it."""
+    """A file that is not a segment does not stop a read, and a warning names it."""
     make(tmp_path, 0)
     (tmp_path / name).write_bytes(b"x")
     with caplog.at_level(logging.WARNING):
@@ -96,7 +96,7 @@ def test_a_last_file_of_size_0_is_not_there_yet(tmp_path: Path) -> None:
 
 
 def test_an_only_file_of_size_0_is_an_empty_log(tmp_path: Path) -> None:
-    """The very first segment, not yet sized, is no segment either."""
+    """The very first segment, without a size yet, does not count as a segment."""
     make(tmp_path, 0, size=0)
     assert MappedFileQueue.load([tmp_path], SIZE).files == ()
 
@@ -131,7 +131,7 @@ def test_a_directory_that_is_none(tmp_path: Path) -> None:
 
 
 def test_a_directory_of_other_files(tmp_path: Path) -> None:
-    """It is no empty log: nobody is told that there are no messages."""
+    """It is not an empty log: the error does not say that there are no messages."""
     (tmp_path / "lost+found").mkdir()
     assert MappedFileQueue.load([tmp_path]).files == ()  # the root of a new disk
     (tmp_path / "x.txt").write_bytes(b"")
@@ -236,7 +236,7 @@ def test_find_takes_the_segment_that_holds_the_offset(offset: int, expected: int
 
 
 def test_following_is_the_next_in_the_row(tmp_path: Path) -> None:
-    """The segment that begins where another ends; none behind a hole or at the end."""
+    """The segment that begins where another ends; none after a hole or at the end."""
     make(tmp_path, 0, 4096, 12288)
     queue = MappedFileQueue.load([tmp_path])
     assert [queue.following(file) for file in queue.files] == [queue.files[1], None, None]

@@ -28,7 +28,7 @@ def offsets_of(queue: MappedFileQueue, records: list, frame: int) -> list[int]:
 def test_next_record_at_every_byte(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dledger: bool, window_bytes: int
 ) -> None:
-    """From each byte of a segment: the first record at or behind it, its frame first; the stop behind the last."""
+    """From each byte of a segment: the first record from there on, its frame first; the stop after the last."""
     monkeypatch.setattr(range_reader, "_WINDOW_BYTES", window_bytes)
     queue, records = load_log(tmp_path, varied_messages(20), SIZE, SIZE, dledger=dledger)
     file = queue.files[0]

@@ -54,7 +54,7 @@ def test_windows_of_any_size_give_the_same_messages(window_bytes: int, tmp_path:
 
 @pytest.mark.parametrize("window_bytes", WINDOWS)
 def test_a_record_larger_than_the_window(window_bytes: int, tmp_path: Path) -> None:
-    """The window grows to the record's size, and the small records behind it still come, however many."""
+    """The window grows to the record's size, and the small records after it still come, however many."""
     small = Message(topic="T", body=b"")
     file, records = one_segment(tmp_path, [small, LARGE, *[small] * 300, LARGE, LARGE, small])
     expected = [expected_message(record.physical_offset, record.message) for record in records]
@@ -107,7 +107,7 @@ def test_a_single_record_is_what_a_walk_meets_first(dledger: bool, tmp_path: Pat
 
 
 def test_a_single_record_ends_where_it_may(tmp_path: Path) -> None:
-    """One that crosses the end that was given is none, however large it is; nothing behind it is looked at."""
+    """A record that crosses the given end does not count, however large it is; nothing after the end is read."""
     file, records = one_segment(tmp_path, [LARGE, Message()])
     (begin, _, size), _ = records
     assert read_record(file, begin, begin + size, CHECKED, decodes=True).columns.msg_size.tolist() == [size]
@@ -118,7 +118,7 @@ def test_a_single_record_ends_where_it_may(tmp_path: Path) -> None:
 
 
 def test_a_single_record_is_decoded_on_request(tmp_path: Path) -> None:
-    """A property that is no number counts for who decodes, and for a broker."""
+    """A property that is not a number counts for a decoder, and for a broker."""
     file, records = one_segment(tmp_path, [Message(topic="SCHEDULE_TOPIC_XXXX", properties={"DELAY": "x"})])
     begin, end = file.file_from_offset, end_of(records)
     assert len(read_record(file, begin, end, DecodeOptions())) == 1
@@ -153,7 +153,7 @@ def corrupt(file: MappedFile, start: int, end: int, options: DecodeOptions, wind
 )
 @pytest.mark.parametrize("window_bytes", [1, 200, WINDOW_BYTES])
 def test_a_corrupt_record_is_named(at: int, data: bytes, verdict: str, window_bytes: int, tmp_path: Path) -> None:
-    """The error says file, offset, byte, verdict and the bytes there, and no record behind it is given."""
+    """The error has file, offset, byte, verdict and the bytes there, and no record after it is returned."""
     plain = [Message(body=b"x" * 50)] * 9
     file, records = one_segment(tmp_path, plain)
     bad = records[5].physical_offset

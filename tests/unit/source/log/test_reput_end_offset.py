@@ -37,7 +37,7 @@ def test_the_last_record_is_held_back_until_the_guard(log: LiveLog) -> None:
 
 
 def test_a_successor_settles_a_record_at_once(log: LiveLog) -> None:
-    """A whole record behind it says that the writer had finished."""
+    """A whole record after it proves that the writer had finished."""
     first = log.append()
     assert log.end().offset == 0
     second = log.append()
@@ -65,7 +65,7 @@ def test_a_record_that_changes_is_guarded_anew(log: LiveLog) -> None:
 
 
 def test_a_guard_of_0_trusts_at_once(tmp_path: Path) -> None:
-    """Whoever says so reads the last record as soon as it is whole."""
+    """With that setting the last record is read as soon as it is whole."""
     log = LiveLog(tmp_path, guard_ms=0)
     end = log.append()
     assert ReputEnd(end, Verdict.EMPTY) == log.end()
@@ -73,7 +73,7 @@ def test_a_guard_of_0_trusts_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_torn_record_at_every_byte(name: str, log: LiveLog) -> None:
-    """Cut at any byte it is not there within the guard; complete, it is there after one more guard."""
+    """Cut at any byte it does not appear within the guard; complete, it appears after one more guard."""
     first = log.append()
     record = encode(SHAPES[name], first)
     for cut in range(1, len(record)):
@@ -190,7 +190,7 @@ def test_a_log_that_begins_above_0(tmp_path: Path) -> None:
 
 
 def test_a_hole_is_not_jumped(log: LiveLog) -> None:
-    """The end is before a missing file, whatever comes behind it."""
+    """The end is before a missing file, whatever files come after it."""
     fill(log)
     for message in varied_messages(30):
         log.append(message)
@@ -200,7 +200,7 @@ def test_a_hole_is_not_jumped(log: LiveLog) -> None:
 
 @pytest.mark.parametrize("born", [("127.0.0.1", 1), V6_BORN])
 def test_begins_with_record(born: tuple[str, int], log: LiveLog) -> None:
-    """A file has begun with a record of its own offset or a blank; zeros and stale records are no beginning."""
+    """A file has begun with a record of its own offset or a blank; zeros and stale records do not count."""
     log.append(replace(FIRST, born_host=born))
     (file,) = log.queue().files
     assert begins_with_record(file)
@@ -226,7 +226,7 @@ def test_an_old_record_of_another_offset_ends_the_log(log: LiveLog) -> None:
 
 
 def test_an_old_record_behind_the_end_is_not_looked_for(log: LiveLog) -> None:
-    """Nobody searches the bytes behind the end, even for a record of its own right offset."""
+    """The bytes after the end are not searched, even for a record of its own right offset."""
     end = log.append()
     log.put(end + 40, encode(FIRST, end + 40))
     assert ReputEnd(end, Verdict.EMPTY) == log.settled()

@@ -36,7 +36,7 @@ BROKER = DecodeOptions(on_damage="broker")
 
 
 def read(file: MappedFile, start: int, end: int, options: DecodeOptions = CHECKED, window: int = 1 << 21) -> list[Part]:
-    """What a range holds, after checking that its windows tile it."""
+    """Return the records of a range, after checking that its windows tile it."""
     found, offset = [], start
     for part in read_windows(file, start, end, options, window):
         assert part.start == offset
@@ -157,7 +157,7 @@ def flip_every_bit(
 
 
 def verdict_of_both(record: bytes, offset: int, file_end: int, *, dledger: bool) -> Verdict:
-    """What both decoders say of the record; that it goes on behind the bytes given is a wrong size, too."""
+    """Return both decoders' verdict on the record; one that is longer than the given bytes counts as a wrong size."""
     outcomes = [decode(record, offset, file_end, dledger=dledger) for decode in (reference_decoder, batch_decoder)]
     assert outcomes[0] == outcomes[1]
     if outcomes[0].messages:
@@ -276,7 +276,7 @@ def test_a_record_in_a_body_is_no_record_of_the_log(
 
 
 def test_without_any_size_a_lone_record_in_a_body_is_passed_over(tmp_path: Path) -> None:
-    """The whole header is gone: what counts is that the log goes on behind a record."""
+    """The whole header is gone: a record counts only if the log continues after it."""
     file, records = with_forged(tmp_path, at_right_offset=True, more=b"not the begin of a record, by any means")
     put_bytes(file.path, records[1].physical_offset, b"\x55" * 88)
     assert [part.start for part in read(file, 0, end_of(records)) if part.cause is None] == [
@@ -285,7 +285,7 @@ def test_without_any_size_a_lone_record_in_a_body_is_passed_over(tmp_path: Path)
 
 
 def test_two_records_in_a_body_whose_header_is_gone_are_not_told_apart(tmp_path: Path) -> None:
-    """What the rule cannot see: a row of records made for exactly their offsets, behind a header that is gone."""
+    """A limit of the rule: a row of records made for exactly their offsets, after a header that is gone."""
     before = len(encode(Message(), 0))
     first_at = before + 88
     first = encode(Message("Forged"), first_at)
@@ -314,7 +314,7 @@ def test_a_wrong_size_that_leads_to_a_later_record_loses_only_its_own(tmp_path: 
 
 
 def test_a_blank_in_the_middle_is_damage(tmp_path: Path) -> None:
-    """A blank of another size than what is left, with records behind it; one with nothing behind it is a blank."""
+    """A blank of another size than the rest of the file, before records; without records after it, it is a blank."""
     queue, records = load_log(tmp_path, [Message()] * 5)
     file, size = queue.files[0], records[0].msg_size
     blank_at = 5 * size

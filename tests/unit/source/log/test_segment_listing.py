@@ -1,4 +1,4 @@
-"""The row of segments is listed again when something changed, and a log that is gone is no empty log."""
+"""The row of segments is listed again after a change, and a log that is gone is not an empty log."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_what_has_not_changed_is_listed_once(log: Path) -> None:
 
 @pytest.mark.parametrize("change", ["a new one", "a new one made elsewhere", "expired", "removed at the end", "anew"])
 def test_every_change_is_seen_at_once(change: str, log: Path) -> None:
-    """A segment that came, went, was renamed into its place or made anew."""
+    """A segment that appeared, disappeared, was renamed into its place or made again."""
     listed = Listed(log)
     listed.age()
     first = listed.load()
@@ -176,7 +176,7 @@ def test_an_empty_log_is_none_that_is_gone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["emptied", "removed", "another empty directory", "a file"])
 def test_a_log_that_had_segments(how: str, log: Path) -> None:
-    """One that has none any more is gone, not expired; one that comes back is gone on with."""
+    """A log without segments is then gone, not expired; once it is back, reading continues."""
     listed = Listed(log)
     listed.age()
     first = listed.load()
@@ -200,7 +200,7 @@ def test_a_log_that_had_segments(how: str, log: Path) -> None:
 
 
 def test_one_of_several_directories(tmp_path: Path) -> None:
-    """It may be empty after expiry; it is gone when another directory stands at its place."""
+    """It may be empty after expiry; it is gone if another directory has its place."""
     log, second = tmp_path / "log", tmp_path / "second"
     write_log(log, [Message()] * 80, SIZE)
     second.mkdir()

@@ -76,7 +76,7 @@ def test_a_dledger_log_elsewhere(version: str, found: str, store: Path) -> None:
 
 
 def test_several_dledger_directories(store: Path) -> None:
-    """broker.conf says whose is meant; nobody guesses."""
+    """broker.conf says which is meant; without it, none is guessed."""
     (store / "dledger-n1" / "data").mkdir(parents=True)
     with pytest.raises(OptionError, match="holds dledger-n0, dledger-n1: give the --broker-conf whose dLegerSelfId"):
         config_of(store, None, "enableDLegerCommitLog=true")
@@ -84,7 +84,7 @@ def test_several_dledger_directories(store: Path) -> None:
 
 
 def test_a_self_id_is_no_pattern(store: Path) -> None:
-    """What broker.conf says is a name, though it looks like a pattern."""
+    """A text in broker.conf is a name, even if it looks like a pattern."""
     with pytest.raises(StoreError, match=r"it has no directory dledger-n\*; give"):
         config_of(store, "enableDLegerCommitLog=true\ndLegerSelfId=n*")
 
@@ -99,7 +99,7 @@ def test_no_dledger_directory(tmp_path: Path, conf: str | None) -> None:
 
 
 def test_a_dledger_store_is_never_taken_for_a_plain_one(store: Path) -> None:
-    """Without a word it is refused; where the plain log beside it is meant, that is said."""
+    """Without a setting it is refused; if the plain log beside it is meant, the setting must say so."""
     words = "holds a DLedger commitlog: set enableDLegerCommitLog=true to read it"
     for conf, overrides in ((None, []), ("", []), ("enableDLegerCommitLog=false", []), (None, ["checkCrc=all"])):
         with pytest.raises(OptionError, match=words):
@@ -146,7 +146,7 @@ def test_a_store_type_of_rocksdb(tmp_path: Path, store_type: str) -> None:
 
 
 def test_queues_that_are_a_rocksdb_database(rocksdb_store: Path) -> None:
-    """Seen in the store, where nobody says otherwise."""
+    """Recognised in the store, if no setting says otherwise."""
     words = f"{rocksdb_store}/consumequeue is a RocksDB database: this broker keeps its queues in RocksDB"
     for conf in (None, "brokerId=0"):
         with pytest.raises(OptionError) as raised:
@@ -170,7 +170,7 @@ def test_queues_that_are_files(rocksdb_store: Path, gone: str) -> None:
 
 
 def test_files_beside_a_rocksdb_database(rocksdb_store: Path) -> None:
-    """Written twice (``rocksdbCQDoubleWriteEnable``): the files are there, whatever broker.conf says of them."""
+    """Written twice (``rocksdbCQDoubleWriteEnable``): the files count, whatever broker.conf says about them."""
     put_queue_file(rocksdb_store)
     assert has_queue_files(rocksdb_store)
     for conf in (None, "brokerId=0", "rocksdbCQDoubleWriteEnable=true"):

@@ -40,7 +40,7 @@ def test_records_follow_each_other(decode: Decoder) -> None:
 
 @pytest.mark.parametrize(("born", "store"), HOST_PAIRS)
 def test_hosts_of_either_width(decode: Decoder, born: tuple[str, int], store: tuple[str, int]) -> None:
-    """IPv4 and IPv6 in all four combinations shift the fields behind them."""
+    """IPv4 and IPv6 in all four combinations shift the fields after them."""
     message = Message(born_host=born, store_host=store, reconsume_times=7, properties={"TAGS": "A"})
     check_decodes(decode, message, message)
 
@@ -136,7 +136,7 @@ def test_properties_by_the_brokers_rules(decode: Decoder, text: str, expected: d
 def test_malformed_utf_8_reads_as_in_java(
     decode: Decoder, name: bytes, value: bytes, expected: str, end: bytes
 ) -> None:
-    """Malformed bytes become U+FFFD as in Java and never swallow the separator behind them."""
+    """Malformed bytes become U+FFFD as in Java and never swallow the separator after them."""
     message = Message(properties=name + b"\x01" + value + end)
     (found,), _, _ = decode(encode(message, 0))
     assert expected == found.properties[name.decode("utf-8", "replace")]

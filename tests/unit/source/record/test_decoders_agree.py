@@ -157,7 +157,7 @@ def sign_bits_of_empty_lengths(messages: list[Message], offsets: list[int], end:
 
 
 def unread_bits(log: bytes, offsets: list[int], *, dledger: bool = False) -> list[int]:
-    """The bits that change nothing when flipped; the decoders agree on each, and records before it are there."""
+    """Return the bits that change nothing when flipped; the decoders agree on each, and on the records before it."""
     sound = check_agree(log, 0, len(log), dledger=dledger)
     assert (sound.stop_at, sound.verdict) == (len(log), Verdict.UNDERFLOW)
     unread = []

@@ -200,7 +200,7 @@ public class Strings {
 @pytest.mark.skipif(shutil.which("javac") is None, reason="no JDK on PATH")
 @pytest.mark.parametrize("count", [100_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
 def test_java_agrees(count: int, tmp_path: Path, proof: Proof) -> None:
-    """A real Java decodes, hashes and parses so many malformed texts and every character of the first plane alike."""
+    """A real Java decodes, hashes and parses many malformed texts and every character of the first plane alike."""
     rng = random.Random(20_000)
     cases = [b"".join(rng.choices(FRAGMENTS, k=rng.randint(1, 6))) for _ in range(count * 8 // 10)]
     cases += [rng.randbytes(rng.randint(1, 8)) for _ in range(count // 10)]

@@ -1,4 +1,4 @@
-"""Bodies as producers wrote them: each kind of compression, and what is none."""
+"""Bodies as producers wrote them: each kind of compression, and bodies that are not compressed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What messages are and where they come from, by the topics and properties that brokers give them."""
+"""The kinds and origins of messages, by the topics and properties that brokers give them."""
 
 from __future__ import annotations
 

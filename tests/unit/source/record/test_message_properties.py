@@ -58,7 +58,7 @@ def test_delay_levels_that_are_none(text: str) -> None:
 )
 @pytest.mark.parametrize("others", [0, 0x33, -16])
 def test_what_a_transaction_type_lets_through(bits: int, queued: bool, indexed: bool, others: int) -> None:
-    """Prepared records are indexed and not queued, rolled-back ones neither; the other bits do not matter."""
+    """Prepared records are indexed but not queued, rolled-back ones are not queued; the other bits do not matter."""
     sys_flag = others & ~0xC | bits
     assert (bits, queued, indexed) == (transaction_type(sys_flag), is_queued(sys_flag), is_indexed(sys_flag))
 

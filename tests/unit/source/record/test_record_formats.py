@@ -43,7 +43,7 @@ def changed(record: bytes, *changes: Change) -> bytes:
 
 @pytest.mark.parametrize("topic", ["T", "t" * 127, "t" * 128, "%RETRY%" + "g" * 248, "t" * 32_767, "主题" * 40])
 def test_v2_topics_of_any_length(decode: Decoder, topic: str) -> None:
-    """A V2 record has a topic of 1 to 32,767 bytes, and V1 records stand before and behind it."""
+    """A V2 record has a topic of 1 to 32,767 bytes, with V1 records before and after it."""
     messages = [SHAPES["plain"], replace(LONG, topic=topic), SHAPES["v6 both"]]
     log, offsets = log_bytes(messages, OFFSET)
     expected = [expected_message(at, message) for at, message in zip(offsets, messages, strict=True)]
@@ -133,7 +133,7 @@ def test_damaged_entries(decode: Decoder, expected: Verdict, change: Change) -> 
 
 
 def test_either_log_is_no_other(decode: Decoder) -> None:
-    """A plain record is no entry, and an entry is no plain record."""
+    """A plain record is not an entry, and an entry is not a plain record."""
     assert ([], 0, Verdict.BAD_MAGIC) == decode(encode(RECORD, 0), dledger=True)
     assert ([], 0, Verdict.BAD_MAGIC) == decode(encode_entry(encode(RECORD, 48), 0))
 
@@ -146,7 +146,7 @@ def test_the_end_of_a_dledger_file(decode: Decoder, size: int) -> None:
 
 
 def test_an_entry_cut_at_every_byte(decode: Decoder) -> None:
-    """Whatever is missing, there is no message yet; nor is there with zeros instead, up to its last text."""
+    """Without any of its bytes it is not a message yet; nor is it with zeros instead, up to its last text."""
     entry = encode_entry(encode(RECORD, 48), 0)
     for cut in range(len(entry)):
         assert decode(entry[:cut], 0, 4096, dledger=True) == ([], 0, Verdict.UNDERFLOW), cut
@@ -160,7 +160,7 @@ def test_an_entry_cut_at_every_byte(decode: Decoder) -> None:
 
 
 def test_a_known_checksum(decode: Decoder) -> None:
-    """The digits stand with the least one first: 1667285399 is 9935827661."""
+    """The least digit comes first: 1667285399 is 9935827661."""
     record = encode(WITH_PROPERTY_CRC, 0)
     crc = body_crc_of(record[:-20])
     assert record[-20:] == b"__CRC32#\x01" + f"{crc:010d}"[::-1].encode() + b"\x02"
@@ -192,7 +192,7 @@ def test_the_checksum_covers_the_record(decode: Decoder, change: Change) -> None
     ],
 )
 def test_a_property_of_that_name_elsewhere_is_an_ordinary_one(decode: Decoder, properties: bytes) -> None:
-    """The broker's stands at the very end with ten digits and a separator."""
+    """The broker's is at the very end, with ten digits and a separator."""
     message = Message(properties=properties)
     assert decode(encode(message, 0)).messages == [expected_message(0, message)]
 
@@ -231,7 +231,7 @@ def test_a_property_of_that_name_elsewhere_is_an_ordinary_one(decode: Decoder, p
 def test_inner_batches(
     decode: Decoder, properties: dict[str, str], expected: tuple[int, int] | None, sys_flag: int
 ) -> None:
-    """Both properties as Java reads them, whatever sysFlag says; a text that is no number is a bad record."""
+    """Both properties as Java reads them, whatever sysFlag says; a text that is not a number makes a bad record."""
     messages = [SHAPES["plain"], Message(properties=properties, sys_flag=sys_flag), SHAPES["inner batch"]]
     log, offsets = log_bytes(messages)
     found = decode(log)
@@ -243,7 +243,7 @@ def test_inner_batches(
 
 
 def test_the_first_bad_record_counts(decode: Decoder) -> None:
-    """A DELAY that is no number before an inner batch that is none, and the other way round."""
+    """A bad DELAY before a bad inner batch, and the other way round."""
     delay = Message(topic="SCHEDULE_TOPIC_XXXX", properties={"DELAY": "x"})
     batch = Message(properties={"INNER_NUM": "x", "INNER_BASE": "x"})
     assert decode(log_bytes([delay, batch])[0])[1:] == (0, Verdict.BAD_DELAY)

@@ -92,7 +92,7 @@ def test_delay_on_the_schedule_topic(decode: Decoder, text: str, delay_ms: int |
     ],
 )
 def test_delay_that_is_no_integer_is_refused(decode: Decoder, text: str) -> None:
-    """Where the broker's parseInt throws, the record is no message, and those before it are."""
+    """If the broker's parseInt throws, the record is not a message, but those before it are."""
     log, offsets = log_bytes([DELAYED, of_level(text), DELAYED])
     assert ([expected_message(0, DELAYED)], offsets[1], Verdict.BAD_DELAY) == decode(log)
 

@@ -1,4 +1,4 @@
-"""Both decoders: a record of which only some bytes are there is never a message that was not written."""
+"""Both decoders: a record that lacks some bytes is never a message that was not written."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [each_decoder, pytest.mark.parametrize("name", list(SHAPES))]
 
 
 def first_and(name: str) -> tuple[bytes, bytes]:
-    """A good record, and the one of a shape that stands behind it."""
+    """Return a good record, and the one of a shape that follows it."""
     first = encode(FIRST, OFFSET)
     return first, encode(SHAPES[name], OFFSET + len(first))
 
@@ -47,7 +47,7 @@ def test_cut_at_every_byte(decode: Decoder, name: str, check_crc: bool, proof: P
 
 @pytest.mark.parametrize("check_crc", [False, True])
 def test_zeros_from_every_byte(decode: Decoder, name: str, check_crc: bool, proof: Proof) -> None:
-    """With zeros from any byte on it is no message, unless only the last text is zeros: that no length tells."""
+    """With zeros from any byte on it is not a message, unless only the last text is zeros, which no length shows."""
     first, record = first_and(name)
     for cut in range(len(record)):
         torn = record[:cut] + bytes(len(record) - cut)
@@ -65,7 +65,7 @@ def test_zeros_from_every_byte(decode: Decoder, name: str, check_crc: bool, proo
 
 
 def test_zeros_before_every_byte(decode: Decoder, name: str, proof: Proof) -> None:
-    """A record whose last bytes came first is no message while one byte of its head is missing."""
+    """A record whose last bytes came first is not a message while one byte of its head is missing."""
     first, record = first_and(name)
     head = 36  # up to its own offset in the log, which is not 0 here
     for cut in range(next(at for at in range(head) if record[at]) + 1, head):

@@ -1,4 +1,4 @@
-"""Both decoders: what stands at an offset that holds no good record, and which checks find it."""
+"""Both decoders: the verdict on bytes that are not a good record, and the checks that find it."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_lengths_below_0_mean_none(decode: Decoder, length: int) -> None:
 
 @pytest.mark.parametrize("room", range(8))
 def test_less_than_eight_bytes_are_too_few(decode: Decoder, room: int) -> None:
-    """No verdict but UNDERFLOW is possible before the magic code is there."""
+    """Only the verdict UNDERFLOW is possible before the magic code is complete."""
     assert decode(encode(RECORD, 0)[:room], 0, 4096) == ([], 0, Verdict.UNDERFLOW)
 
 

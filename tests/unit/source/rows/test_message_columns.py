@@ -162,7 +162,7 @@ def test_keys_are_lists(keys: str) -> None:
 @pytest.mark.parametrize("count", [1, 15, 16, 17, 18, 31, 32, 33, 100, 1200])
 @pytest.mark.parametrize("repeated", [False, True])
 def test_many_properties(count: int, repeated: bool) -> None:
-    """A record may have any number of properties; each name is there once, with its last value."""
+    """A record may have any number of properties; each name appears once, with its last value."""
     names = [f"n{i:x}" for i in range(count)]
     names += random.Random(count).choices(names, k=count) if repeated else []
     text = "\x02".join(f"{name}\x01{i}" for i, name in enumerate(names))

@@ -78,7 +78,7 @@ def test_a_batch_can_be_taken_twice() -> None:
 
 
 def test_bytes_of_texts_are_told() -> None:
-    """What the caller bounds a row group by."""
+    """The caller limits a row group by them."""
     rows = MessageRows()
     messages = [Message(topic="T" * (1 + i % 2), properties={"name": "x" * 1000, "KEYS": "k" * 500}) for i in range(10)]
     rows.add(columns_of(messages))
@@ -116,7 +116,7 @@ def test_properties_without_a_record() -> None:
 
 
 def test_no_kernel_is_left_to_be_compiled_by_a_task() -> None:
-    """What is compiled before processes are forked is all that rows need, in the very types, growing tables too."""
+    """Rows need only kernels compiled before processes are forked, with the same types; growing tables, too."""
     script = """
 from reput.source.rows import column_kernels
 from reput.source.rows.message_rows import MessageRows

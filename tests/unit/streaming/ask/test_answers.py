@@ -41,7 +41,7 @@ class Asked:
     messages: list[Message]
 
     def __call__(self, question: str, *words: str, root: Path | None = None) -> list[Row]:
-        """What a question finds, in the table and in the store, or a copy of it."""
+        """Answer a question from the table and the store, or from a copy of it."""
         store = ("--store", str(root or self.store.root), "--broker-conf", str(self.store.broker_conf))
         return rows_of(question, "--table", str(self.table), *store, *words)
 
@@ -102,7 +102,7 @@ def v5(asked: Callable[[str], Asked]) -> Asked:
 
 @pytest.mark.parametrize("name", ["v4-tx-delay-retry", "v5-propcrc"])
 def test_by_key(name: str, asked: Callable[[str], Asked]) -> None:
-    """What the broker answered to a client, for keys and unique keys."""
+    """The same messages as the broker returned to a client, for keys and unique keys."""
     ask, found = asked(name), 0
     for _, topic, key, answer in ANSWERS[name]["queries"][::6]:
         rows = ask("by-key", "--key", key, "--topic", topic)
@@ -142,7 +142,7 @@ def test_a_life(key: str, steps: list[str], v4: Asked) -> None:
 
 
 def test_lives_of_a_kind(v4: Asked) -> None:
-    """What waited was delivered; what was checked in vain was discarded."""
+    """Waiting messages were delivered; those checked in vain were discarded."""
     for row in (row for level in (1, 2) for row in v4("life", "--key", f"lv{level}")):
         assert row["step"] == {DELAYED: "waits", "DelayTopic": "delivered"}[row["topic"]]
     discarded = v4.under(DISCARDED)[0]
@@ -153,7 +153,7 @@ def test_lives_of_a_kind(v4: Asked) -> None:
 
 
 def test_half_messages_without_an_end(v4: Asked) -> None:
-    """Those that the broker has not ended and goes on checking: its own consumer of the topic is before them."""
+    """Those that the broker has not ended and still checks: its own consumer of the topic is before them."""
     ended = {int(offset) for message in v4.under(OP) for offset in message.body.split(b",")}
     (checked,) = map(int, re.findall(rf'"{HALF}@CID_RMQ_SYS_TRANS":{{0:(\d+)', v4.config("consumerOffset.json")))
     open_ = [half for half in v4.under(HALF) if half.queue_offset >= checked and half.queue_offset not in ended]
@@ -169,7 +169,7 @@ def test_half_messages_without_an_end(v4: Asked) -> None:
 
 
 def test_delayed_messages(v4: Asked) -> None:
-    """What waits is what the broker had not delivered, by its offsets of each level's queue, and by the log."""
+    """The waiting ones had not been delivered, by the broker's offset in each level's queue, and by the log."""
     pairs = re.findall(r"(\d+):(\d+)", v4.config("delayOffset.json"))
     delivered = {int(level): int(offset) for level, offset in pairs}
     noted = [each for each in v4.under(DELAYED) if each.queue_offset >= delivered.get(each.queue_id + 1, 0)]
@@ -264,7 +264,7 @@ def percentile(values: list[int], part: float) -> int:
 
 
 def test_sizes_and_delays(v4: Asked, v5: Asked) -> None:
-    """By the definition of a percentile; delayed, retried and committed messages are none of it."""
+    """By the definition of a percentile; without delayed, retried and committed messages."""
     of_topics = defaultdict(list)
     for message in v5.messages:
         of_topics[message.topic].append(message)
@@ -314,7 +314,7 @@ def test_a_whole_log_has_no_gap(name: str, asked: Callable[[str], Asked]) -> Non
 
 
 def test_gaps_and_repeats(v5: Asked, tmp_path: Path) -> None:
-    """Rows that were taken out, and a file that is there twice."""
+    """Rows that were removed, and a file that the table has twice."""
     table = tmp_path / "table"
     shutil.copytree(v5.table, table)
     delta = deltalake.DeltaTable(str(table))
@@ -398,7 +398,7 @@ def copied(v4: Asked, tmp_path: Path) -> Path:
 
 
 def test_topics_without_a_configuration(v4: Asked, copied: Path) -> None:
-    """The broker knows all; a topic that it has forgotten is told, with what is left of it."""
+    """The broker knows all; a topic that it has forgotten is listed, with the rest of it."""
     assert v4("unconfigured-topics") == []
     path = copied / "config" / "topics.json"
     known = json.loads(path.read_text())

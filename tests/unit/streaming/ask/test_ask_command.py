@@ -89,7 +89,7 @@ def test_what_is_shown_can_be_asked(name: str, root: Path) -> None:
 
 
 def test_the_file_alone() -> None:
-    """Without a table and a store, for whoever wants to read or change it; its relations are there, and empty."""
+    """Without a table and a store, for users who want to read or change it; its relations are empty."""
     shown = reput("ask", "lag", "--show-sql", "--group", "g")
     assert shown.exit_code == 0
     assert (
@@ -106,7 +106,7 @@ def test_hours(root: Path) -> None:
 
 
 def test_rows_go_where_those_of_sql_go(root: Path, tmp_path: Path) -> None:
-    """In each form, in a file, so many, of an earlier version."""
+    """In each form, in a file, with a limit, of an earlier version."""
     out = tmp_path / "out.csv"
     words = ("ask", "by-key", "--key", "all", "--table", root / "table")
     assert reput(*words, "--format", "csv", "--csv-safe", "--limit", "2", "--output", out).exit_code == 0

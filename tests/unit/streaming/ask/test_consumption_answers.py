@@ -1,4 +1,4 @@
-"""What `reput ask` makes of the ledger of consumption: who passed a message, when, and what is unknown."""
+"""Answers of `reput ask` from the ledger of consumption: which groups passed a message, when, and what is unknown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `reput ask consumed` makes of traces and POP records: of real clients, and of those who write anything."""
+"""Traces and POP records in `reput ask consumed`: of real clients, and of clients that write anything."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def checkpoint(at: int, **body: object) -> Message:
 
 
 class Told:
-    """The answer about the message `ORDER`, which is the log's first, and what was said beside it."""
+    """The answer about the message `ORDER`, which is the log's first, and the notes beside it."""
 
     def __init__(self, root: Path, *messages: Message, bodies_in_table: bool = False) -> None:
         table = make_table(root, [ORDER, *messages], body_bytes_max=1 << 20 if bodies_in_table else None)

@@ -1,4 +1,4 @@
-"""An empty answer to a name that nothing knows is told from an empty answer: in a line, with the nearest names."""
+"""An empty answer to an unknown name differs from other empty answers: one line has the nearest names."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_an_unknown_name_for_programs(root: Path, tmp_path: Path) -> None:
 
 
 def test_a_store_that_names_nothing(tmp_path: Path) -> None:
-    """Where a broker's configuration and queues are elsewhere, nobody can say that a topic is unknown."""
+    """If a broker keeps its configuration and queues elsewhere, reput cannot say that a topic is unknown."""
     make_table(tmp_path, MESSAGES[:1])
     (tmp_path / "store" / "index").mkdir()
     assert told(tmp_path, "query", "--store", "STORE", "--topic", "Order", "--key", "k")[0] == 0

@@ -183,5 +183,5 @@ def test_a_wrong_value_is_told(name: str, given_: dict[str, str], words: str) ->
 
 
 def test_the_package_has_the_files() -> None:
-    """What is installed has them, too: setuptools is told."""
+    """Installed with setuptools, too."""
     assert '"reput.streaming.ask" = ["questions/*.sql"]' in Path(ROOT / "pyproject.toml").read_text(encoding="utf-8")

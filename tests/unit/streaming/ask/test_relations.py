@@ -1,4 +1,4 @@
-"""What questions read of a store: files as brokers write them, and as nobody should."""
+"""The relations that questions read from a store: files as brokers write them, and hostile ones."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_topic_configs(config: PipelineConfig) -> None:
     ids=range(13),
 )
 def test_a_file_that_no_broker_wrote(text: str | bytes, config: PipelineConfig) -> None:
-    """It is told in a line, with the file's name."""
+    """The error is one line, with the file's name."""
     put(config, "consumerOffset.json", text)
     with pytest.raises(StoreError, match=r"consumerOffset\.json") as caught:
         rows("consumer_offsets", config)
@@ -113,7 +113,7 @@ def test_segments(config: PipelineConfig) -> None:
 
 
 def test_queues(config: PipelineConfig, tmp_path: Path) -> None:
-    """Of both kinds; a link leads nowhere, and what is no queue is passed over."""
+    """Of both kinds; a link is not followed, and a directory that is not a queue is skipped."""
     queues = config.store / "consumequeue"
     for path in ("T/0", "T/1", "%LMQ%a/0", "T/x", "T/99999999999"):
         (queues / path).mkdir(parents=True)

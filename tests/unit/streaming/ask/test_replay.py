@@ -85,7 +85,7 @@ def rows_of(records: Sequence[StoredRecord]) -> list[tuple[Any, ...]]:
 
 
 def test_bodies(tmp_path: Path) -> None:
-    """As the producer gave them: decompressed, and bytes that are no text; each message once."""
+    """As the producer gave them: decompressed, and also bytes that are not text; each message once."""
     bodies = [b"text", b"\xff\x00", b"", "\u4f53".encode()]
     messages = [Message("T", body=body, properties={"KEYS": "a b", "x": "\x1b[31m"}) for body in bodies]
     messages.append(Message("T", body=zlib.compress(b"long" * 100), sys_flag=COMPRESSED))

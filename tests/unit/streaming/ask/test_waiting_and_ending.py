@@ -1,4 +1,4 @@
-"""Timer messages that were recalled or stored again to wait on, transactions in RocksDB, and clients behind a proxy."""
+"""Timer messages that were recalled or stored again to keep waiting, transactions in RocksDB, clients of a proxy."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def timer(key: str, roll: int, **more: str) -> Message:
 
 
 def test_a_message_that_is_stored_again_to_wait_on(tmp_path: Path) -> None:
-    """One row a message, its last one; delivered or recalled it is none, whichever of its rows was recalled when."""
+    """One row for a message, its last one; none once it was delivered, or recalled in whichever of its rows."""
     mark = {"TIMER_DEL_UNIQKEY": "C", "KEYS": ""}
     messages = [
         *(timer(key, roll) for roll in range(3) for key in "AB"),

@@ -22,7 +22,7 @@ from reput.streaming.process.environment import run_directory
 
 
 def end_of(growing: GrowingStore, count: int) -> int:
-    """The offset after so many messages."""
+    """Return the offset after this many messages."""
     record = growing.log.records[count - 1]
     return record.physical_offset + record.msg_size if count else 0
 
@@ -108,7 +108,7 @@ def test_before_the_first_message(growing: GrowingStore, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("name", ["v4-plain", "v5-plain", "v5-rocksdb"])
 def test_later_commands_know_the_release(name: str, tmp_path: Path) -> None:
-    """What a broker shows its release by is there again: `verify` finds nothing, without being told the release."""
+    """The restored store has the signs of the broker's release: `verify` finds nothing, without an option for it."""
     home = unpack(name, tmp_path)
     conf = ["--broker-conf", str(home / "broker.conf")]
     run_reput(["backup", "--store", str(home / "store"), *conf, "--to", str(tmp_path / "b")])
@@ -180,7 +180,7 @@ def test_a_moment_that_is_not_there(growing: GrowingStore, moment: dict[str, int
 
 
 def test_only_an_empty_directory(growing: GrowingStore, tmp_path: Path) -> None:
-    """Whatever is there stays; what a file system itself puts there does not count."""
+    """Existing files stay; those that a file system itself makes do not count."""
     target = tmp_path / "restored"
     (target / "lost+found").mkdir(parents=True)
     growing.restore(target, point=1)

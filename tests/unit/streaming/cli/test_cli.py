@@ -112,7 +112,7 @@ def test_a_rebuild_does_not_wait_for_pandas(store: Path, tmp_path: Path, with_ta
 
 
 def test_pandas_is_there_again_for_spark() -> None:
-    """What pyarrow made without it is whole, and an import that was refused is not remembered."""
+    """Objects that pyarrow made without it are whole, and an import that was refused is not remembered."""
     code = """
 import importlib.util, sys
 from reput.source.system import hide_pandas, show_pandas
@@ -133,7 +133,7 @@ assert pandas.Series([1]).sum() == 1 and len({id(each) for each in sys.meta_path
 
 @pytest.mark.parametrize("is_awaited", [False, True])
 def test_the_process_ends_as_python_ends_it(is_awaited: bool) -> None:
-    """What was registered for the end runs, a thread that Python waits for is waited for, and output is whole."""
+    """Functions registered for the end run, Python waits for threads that it always waits for, and output is whole."""
     code = f"""
 import atexit, threading
 from reput.streaming.cli.main import run
@@ -193,7 +193,7 @@ def test_segment_sizes_that_differ(store: Path, tmp_path: Path) -> None:
 
 
 def test_a_hole_between_segments(store: Path, tmp_path: Path) -> None:
-    """The place, the missing bytes and how to go on are named."""
+    """The error has the place, the missing bytes and the way to continue."""
     (store / "commitlog" / f"{1024:020d}").unlink()
     result = tail(store, tmp_path / "out")
     assert result.exit_code == 1

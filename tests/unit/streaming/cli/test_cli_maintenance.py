@@ -104,7 +104,7 @@ def test_a_light_queue_has_any_name(broker_store: Callable[[str], BrokerStore]) 
 
 
 def test_a_log_that_is_gone_needs_a_word(output: Output) -> None:
-    """Without a segment a broker removes every queue; reput asks first, and then begins anew."""
+    """Without a segment a broker removes every queue; reput asks first, and then begins again."""
     for segment in output.log.iterdir():
         segment.unlink()
     before = files_below(output.out)
@@ -181,7 +181,7 @@ def test_a_log_that_was_written_anew_names_the_way_out(sink: str, way_out: str, 
 
 
 def test_spark_checkpoint_ahead_of_the_log_is_forgotten(output: Output) -> None:
-    """It would go on behind a record that is no more; one that is not ahead stays."""
+    """It would continue after a record that no longer exists; one that is not ahead stays."""
     directory = output.out / "reput" / "spark-checkpoint" / "logic"
     (directory / "commits").mkdir(parents=True)
     (directory / "offsets").mkdir()

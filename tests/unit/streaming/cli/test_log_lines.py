@@ -1,4 +1,4 @@
-"""What a line of the log looks like, for whom, and that a warning which repeats for years is few lines."""
+"""The form of a line of the log, for each reader; and warnings that repeat for years are few lines."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_a_warning_says_whose_batch_it_is_from(
 
 
 def test_what_others_warn_of_is_json_too(logger: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
-    """Python's own warnings go to standard error, and would be a line that is no object."""
+    """Python's own warnings go to standard error, and would be lines that are not objects."""
     import warnings
 
     set_up_logging(LogFormat.JSON)
@@ -169,7 +169,7 @@ def test_the_journal_gets_priorities(tmp_path: Path, log_format: str, in_journal
 @pytest.mark.usefixtures("logger")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_that_logs_has_the_option(command: str, tmp_path: Path) -> None:
-    """The error that ends it is a line of JSON as well; a word that is no format is wrong usage."""
+    """The error that ends it is also a line of JSON; a word that is not a format is wrong usage."""
     given = [command, "--store", str(tmp_path / "missing"), "--output", str(tmp_path / "out")]
     result = invoke([*given, "--log-format", "json"])
     told = [json.loads(line) for line in result.stderr.splitlines()]
@@ -237,7 +237,7 @@ def test_a_bound_holds_for_all_threads(logger: logging.Logger, capsys: pytest.Ca
 
 
 def test_each_query_has_its_own_count(logger: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
-    """What one of them repeats holds nothing of the other's back."""
+    """The repeated warnings of one query do not hold back those of the other."""
     set_up_logging(is_bounded=True)
     logger.handlers[0].filters = [FewOfAKind(lambda: 0.0)]
     for number in range(30):

@@ -1,4 +1,4 @@
-"""`reput rebuild` as a user runs it on one machine: without Java, also with a table; killed, and gone on."""
+"""`reput rebuild` as a user runs it on one machine: without Java, also with a table; killed, and continued."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def command_for(store: BrokerStore, output: Path) -> list[str]:
 
 @pytest.mark.parametrize("whom", [pytest.param("all", marks=pytest.mark.slow), "parent"])
 def test_killed_and_gone_on(broker_store: GetStore, tmp_path: Path, whom: str) -> None:
-    """Kill -9 after a wave: the same command ends with the broker's bytes, from behind that wave."""
+    """Kill -9 after a wave: the same command continues after that wave, and ends with the broker's bytes."""
     store, out = broker_store("v4-plain"), tmp_path / "out"
     command = command_for(store, out)
     progress = out / "reput" / "rebuild" / "reput" / "progress"

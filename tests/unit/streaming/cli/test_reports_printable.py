@@ -43,7 +43,7 @@ def test_expire() -> None:
 
 
 def test_verify() -> None:
-    """A difference's file and what is said of it."""
+    """A difference's file and its description."""
     findings = Findings()
     findings.differ(Difference("size", f"{HOSTILE}-0, entry 1", file=f"consumequeue/{HOSTILE}/0/0"))
     told = VerifyReport(Path("s"), Path("o"), 0, 1, 1, 1, (StoreSection("queues", {"queues": 1}, findings),))
@@ -57,7 +57,7 @@ def test_verify() -> None:
 
 @pytest.mark.parametrize("options", [[], ["--json"]])
 def test_quarantine_list(tmp_path: Path, options: list[str]) -> None:
-    """What somebody wrote into the file is not taken for harmless either."""
+    """Texts that others wrote into the file are also made harmless."""
     line = QuarantinedRange("b", 1, 2, HOSTILE, HOSTILE, 3, "00", HOSTILE, "quarantine")
     (tmp_path / "reput").mkdir()
     (tmp_path / "reput" / "quarantine.jsonl").write_text(json.dumps(asdict(line)) + "\n")

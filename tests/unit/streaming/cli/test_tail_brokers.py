@@ -1,4 +1,4 @@
-"""`reput tail` of several brokers as a command line gives it: what is refused, and what is told of brokers that end."""
+"""`reput tail` of several brokers from a command line: the calls it refuses, and its reports of brokers that end."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def load(directory: Path, lines: str, *overrides: str, toml: str = "") -> Any:
 def test_what_a_broker_reads(
     lines: str, name: str, value: object, warning: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Reput has the broker's value, and says so in one line where that is not what stands there."""
+    """The value is the broker's, and one line says so if the text suggests another value."""
     with caplog.at_level(logging.WARNING):
         assert load(tmp_path, lines).values[name] == value
     messages = [record.getMessage() for record in caplog.records]
@@ -141,7 +141,7 @@ def test_settings_that_reput_does_not_follow(tmp_path: Path, caplog: pytest.LogC
 
 
 def test_defaults_are_the_brokers() -> None:
-    """What a number that is none becomes is what reput has without the setting."""
+    """A text that is not a number gives the same value as no setting."""
     from reput.streaming.config.broker_conf import NUMBERS
 
     defaults = {option.name: option.default for option in PIPELINE_OPTIONS}

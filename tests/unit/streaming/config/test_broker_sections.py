@@ -45,7 +45,7 @@ def test_a_section_beats_broker_conf_and_the_command_line_beats_it(tmp_path: Pat
 
 
 def test_paths_of_the_sections(tmp_path: Path) -> None:
-    """Store and output, and what may be given besides; what a process has once stands above them."""
+    """Store and output, and the optional ones; options of the whole process are above the sections."""
     path = file_of(
         *(tmp_path, f'checkpoint = "{tmp_path}/spark"\nbrokerconf = "{tmp_path}/broker.conf"', ""),
         top='sparkMaster = "local[1]"\nmetricsPort = 9464\n',
@@ -140,7 +140,7 @@ def test_two_brokers_of_one_name_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_table_of_that_name_is_no_section(tmp_path: Path) -> None:
-    """``[broker]`` is what somebody writes who forgot the second pair of brackets; without it, it is the name."""
+    """``[broker]`` is the mistake of a user who forgets the second pair of brackets; without it, it is the name."""
     path = tmp_path / "reput.toml"
     path.write_text('[broker]\nstore = "/data"\n')
     with pytest.raises(OptionError, match="broker is a table"):

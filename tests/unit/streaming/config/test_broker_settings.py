@@ -22,7 +22,7 @@ from reput.streaming.config.pipeline import load_config
     ],
 )
 def test_version_of_a_store(tmp_path: Path, left: tuple[str, ...], option: str, expected: tuple[int, int, int]) -> None:
-    """What a release leaves in a store shows it; the option beats that."""
+    """A release's own files in a store show the version; the option beats them."""
     for name in left:
         (tmp_path / name).touch()
     assert broker_version(option, tmp_path) == expected

@@ -104,7 +104,7 @@ def fields_of(config: PipelineConfig) -> dict[tuple[str, str], object]:
 
 @pytest.mark.parametrize("option", PIPELINE_OPTIONS, ids=lambda option: option.name)
 def test_each_option_reaches_one_field_of_its_type(option: Option, tmp_path: Path) -> None:
-    """What is given comes out of exactly one field, whose type is that of the value and of the default."""
+    """A given value appears in exactly one field, whose type is that of the value and of the default."""
     (tmp_path / "dledger-n0" / "data").mkdir(parents=True)
     (tmp_path / "commitlog").mkdir()
     number = 24 if option.default is None or isinstance(option.default, int) else 0
@@ -123,7 +123,7 @@ def test_each_option_reaches_one_field_of_its_type(option: Option, tmp_path: Pat
 
 
 def test_every_field_is_an_option() -> None:
-    """No option has two fields or none, and nothing is a setting that nobody can give."""
+    """No option has two fields or none, and every setting can be given."""
     names = [option.name for option in PIPELINE_OPTIONS]
     assert len(names) == len(set(names)) == sum(len(fields(group)) for group in GROUPS.values())
 
@@ -195,7 +195,7 @@ def test_wrong_options_name_what_is_allowed(tmp_path: Path, override: str, words
 
 
 def test_unreadable_files_are_named(tmp_path: Path) -> None:
-    """A missing or broken configuration file is told with its path."""
+    """The error about a missing or broken configuration file has its path."""
     (tmp_path / "broken.toml").write_text("= 3")
     for name in ("missing.toml", "broken.toml"):
         with pytest.raises(OptionError, match=name):
@@ -237,7 +237,7 @@ def test_a_wrong_file_of_options(tmp_path: Path, content: bytes, words: str) -> 
 
 
 def test_a_configuration_that_is_no_file(tmp_path: Path) -> None:
-    """A directory, a device that never ends, a file that nobody may read."""
+    """A directory, a device that never ends, a file without permission."""
     for path in (tmp_path, Path("/dev/zero"), tmp_path / "nothing" / "there"):
         for options in ({"config_file": path}, {"broker_conf": path}):
             with pytest.raises(OptionError, match=rf"^cannot read the (broker's )?configuration {path}: ") as caught:
@@ -250,14 +250,14 @@ def test_a_configuration_that_is_no_file(tmp_path: Path) -> None:
 
 
 def test_an_option_of_the_command_line_twice(tmp_path: Path) -> None:
-    """Two values are refused, whatever the case of the names; the same one twice is no contradiction."""
+    """Two values are refused, whatever the case of the names; the same one twice does not contradict itself."""
     assert load_config(tmp_path, overrides=["maxIndexNum=5", "MAXINDEXNUM=5"]).index.max_index_num == 5
     with pytest.raises(OptionError, match=r"^option MAXINDEXNUM is given twice: 5 and 6; give one of them$"):
         load_config(tmp_path, overrides=["maxIndexNum=5", "MAXINDEXNUM=6"])
 
 
 def test_source_options_read_back_the_same(tmp_path: Path) -> None:
-    """What the pipeline hands to the source parses to the same values."""
+    """The options that the pipeline passes to the source parse to the same values."""
     from reput.source.options import SourceOptions
 
     config = load_config(tmp_path, overrides=["messageDelayLevel=1s 90s 2h 1d", "checkCrc=all", "tailGuardMs=7"])

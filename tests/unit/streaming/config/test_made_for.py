@@ -1,4 +1,4 @@
-"""What an output was made for is recorded in it, taken by every later command, and nothing else is accepted."""
+"""An output records the settings that it was made for; every later command takes them, and accepts no others."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_without_a_record_settings_are_those_that_are_given(output: Output) -> N
 
 @pytest.mark.parametrize("command", ["tail", "verify", "recover", "expire", "query", "rebuild"])
 def test_another_value_is_refused(command: str, output: Output) -> None:
-    """In one line: which file, which setting, both values, where the other one stands and what to do."""
+    """In one line: which file, which setting, both values, the place of the other one and the advice."""
     make(output)
     (output.root / "reput.toml").write_text("maxIndexNum = 11\n")
     (output.root / "broker.conf").write_text("brokerName=b\nmaxHashSlotNum=8\n")
@@ -250,7 +250,7 @@ def test_a_record_that_cannot_be_read(output: Output) -> None:
 
 
 def test_a_log_may_become_dledgers(tmp_path: Path) -> None:
-    """What was made of the plain one stays; the other way round nothing of the output would be left."""
+    """Files made from the plain log stay; the other way round nothing of the output would be left."""
     check_stated(tmp_path, {"enableDLegerCommitLog": False}, {"enableDLegerCommitLog": True}, str)
     with pytest.raises(OptionError, match="made with enableDLegerCommitLog=true"):
         check_stated(tmp_path, {"enableDLegerCommitLog": True}, {"enableDLegerCommitLog": False}, str)
@@ -272,7 +272,7 @@ def test_settings_of_real_brokers_need_not_be_given_again(
 
 
 def test_a_broker_that_was_upgraded_is_told(output: Output, caplog: pytest.LogCaptureFixture) -> None:
-    """The output goes on as it was made; nobody is told of a store that looks older than it is."""
+    """The output continues as it was made; there is no warning about a store that looks older than it is."""
     make(output, SIZES)
     caplog.clear()
     load_config(output.store, output=output.out)
@@ -295,7 +295,7 @@ def test_nothing_is_recorded_in_the_store_itself(output: Output) -> None:
 
 
 def test_an_output_of_a_log_that_is_gone_was_made_for_nothing(output: Output) -> None:
-    """What was made is removed, and what it was made for with it."""
+    """The files are removed, and the record of their settings with them."""
     make(output)
     for segment in output.log.iterdir():
         segment.unlink()

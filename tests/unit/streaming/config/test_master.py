@@ -1,4 +1,4 @@
-"""What ``sparkMaster`` means."""
+"""The meaning of ``sparkMaster``."""
 
 from __future__ import annotations
 

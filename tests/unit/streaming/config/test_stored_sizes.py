@@ -119,7 +119,7 @@ def test_the_line_that_says_so(home: Path, caplog: pytest.LogCaptureFixture) -> 
 
 
 def test_damage_stays_damage(home: Path) -> None:
-    """One file of another size is no other setting, whether the right settings are given or others' are."""
+    """One file of another size does not mean another setting, whether the right settings are given or wrong ones."""
     queue = home / "store" / "consumequeue" / "TopicA" / "0"
     path = max(queue.iterdir())
     os.truncate(path, 120)
@@ -146,7 +146,7 @@ def keep_one_queue_file(store: Path) -> Path:
 
 
 def test_the_only_queue_file(home: Path) -> None:
-    """It is damaged where its size was stated, or it ends in an entry; else nobody has stated what it should have."""
+    """It is damaged if its size was stated, or if it ends in an entry; otherwise its right size is unknown."""
     path = keep_one_queue_file(home / "store")
 
     def of_queues(*words: str, broker_conf: Path | None = None) -> list[str]:
@@ -178,7 +178,7 @@ def test_a_batch_queue_with_other_files_and_ext_files(tmp_path: Path) -> None:
 
 
 def test_sizes_of_an_index_that_tells_nothing(home: Path) -> None:
-    """A header without a key does not tell how many slots there are: it is said that this is not known."""
+    """A header without a key does not show how many slots there are: the message says that this is not known."""
     index = home / "store" / "index"
     for path in index.iterdir():
         path.write_bytes(bytes(path.stat().st_size))
@@ -189,7 +189,7 @@ def test_sizes_of_an_index_that_tells_nothing(home: Path) -> None:
 
 
 def test_sizes_of_an_index_file_that_is_not_full(home: Path) -> None:
-    """The newest one's entries tell them, and one that was cut is no other setting."""
+    """The newest one's entries show them, and one that was cut does not mean another setting."""
     path = max((home / "store" / "index").iterdir())
     assert deduced_sizes(path) == (1000, 5000)
     for other in (home / "store" / "index").iterdir():
@@ -238,7 +238,7 @@ def test_the_right_settings_are_taken(home: Path) -> None:
 
 
 def test_an_output_elsewhere_is_told_what_the_store_has(home: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Its files may have sizes of their own; what was made for others goes on as it was."""
+    """Its files may have sizes of their own; an output that was made for others continues as it was."""
     config = load_config(home / "store")
     check_fits_files(config, home / "out", replaces=True)
     assert [

@@ -65,7 +65,7 @@ def test_no_topics(store: Path) -> None:
 
 
 def test_topics_json(store: Path) -> None:
-    """Those whose attribute says so; a table that cannot be read is told."""
+    """Those with the attribute; a table that cannot be read is an error."""
     text = '{"topicConfigTable":{"B":{"attributes":{"queue.type":"BatchCQ"}},"N":{"attributes":null},"M":{}}}'
     write_json(store, text)
     assert batch(store) == {"B"}
@@ -87,7 +87,7 @@ def test_the_backup_stands_in(store: Path) -> None:
 
 
 def test_a_type_that_no_broker_knows(store: Path) -> None:
-    """``CQType#valueOf`` knows no other case either; the backup does not stand in for it."""
+    """``CQType#valueOf`` is also case-sensitive; the backup does not replace such a file."""
     write_json(store, table(T="batchcq"))
     write_json(store, table(T=B), backup=True)
     with pytest.raises(OptionError, match=r"queue\.type of the topic T is batchcq, which no broker knows"):
@@ -195,7 +195,7 @@ def test_the_watch_of_topics_json(store: Path) -> None:
 
 
 def test_the_watch_of_rocksdb(store: Path) -> None:
-    """Topics are told; consumers' offsets, which a broker of v2 writes all the time, are not."""
+    """It reports topics, but not consumers' offsets, which a broker of v2 writes all the time."""
     path = store / "config" / "rdb"
     rocksdb(path, {})
     watch = TopicsWatch(store)

@@ -98,7 +98,7 @@ def test_the_log_of_a_plain_broker(seed: int, start_offset: int, tmp_path: Path)
 
 
 def test_a_log_that_dledger_continued(tmp_path: Path) -> None:
-    """Plain segments come first, and stay as they are but for the last, which goes on."""
+    """Plain segments come first, and stay as they are, except for the last, which continues."""
     sender = Sender(3)
     with CommitLogWriter(tmp_path / "old/commitlog", SIZE) as writer:
         sender.send(writer, 0, 20)
@@ -226,7 +226,7 @@ def test_refused(tmp_path: Path) -> None:
 
 
 def test_another_store(tmp_path: Path) -> None:
-    """What was begun with another log is begun again; what is done is not replaced."""
+    """A conversion of another log is begun again; a complete one is not replaced."""
     old_store(tmp_path, 8)
     convert(tmp_path)
     with CommitLogWriter(tmp_path / "more", SIZE, dledger=True) as writer:

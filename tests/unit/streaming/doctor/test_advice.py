@@ -1,4 +1,4 @@
-"""What `reput doctor` advises is done on damaged copies of a store: it ends, and nothing that was served is lost.
+"""The advice of `reput doctor`, followed on damaged copies of a store, ends, and loses nothing that was served.
 
 Brokers judge many more of them in `tests/test_doctor_broker.py`.
 """
@@ -154,7 +154,7 @@ def test_a_queue_with_another_ones_entries(release: str, sound: Path, tmp_path: 
 
 
 def test_entries_that_lead_into_damage_are_told(sound: Path, tmp_path: Path) -> None:
-    """A start loses nothing more; a segment of zeros in the middle is no all-clear."""
+    """A start loses nothing more, but a segment of zeros in the middle is not harmless."""
     home = tmp_path / "home"
     shutil.copytree(sound, home)
     records = sum(entry[3] // SEGMENT_BYTES == 2 for entry in served([home / "store"]))

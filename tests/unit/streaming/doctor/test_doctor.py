@@ -171,7 +171,7 @@ HARMS: list[tuple[Callable[[Path], None], str, str]] = [
     ],
 )
 def test_the_advice_helps(harm: Callable[[Path], None], verdict: str, release: str, home: Path) -> None:
-    """What is advised, done as it stands, leaves a store that loses nothing."""
+    """The advised commands, run unchanged, leave a store that loses nothing."""
     harm(home / "store")
     found = told(home, release)
     assert verdict in found["verdict"]
@@ -219,7 +219,7 @@ def test_empty_last_queue_files_are_deleted(tmp_path: Path) -> None:
 
 
 def test_a_last_segment_that_was_cut_gets_its_size_again(home: Path) -> None:
-    """Zeros behind what is left are where the log ends; what was cut off is gone."""
+    """The log ends at the zeros after the rest; the records that were cut off are gone."""
     path = home / "store" / "commitlog" / "00000000000007340032"
     size = path.stat().st_size
     with path.open("r+b") as file:

@@ -228,7 +228,7 @@ def keep_one_segment(store: Path) -> Path:
 
 
 def test_the_only_segment(home: Path) -> None:
-    """Its end in zeros tells nothing: no size is given to it before somebody says the size twice."""
+    """Zeros at its end prove nothing: doctor advises no size before the user has stated it twice."""
     segment = keep_one_segment(home / "store")
     segment.rename(segment.with_name("0" * 20))
     words = other_conf(home, SEGMENT, 2097152)
@@ -261,7 +261,7 @@ sys.stdin.read()
 
 @pytest.mark.parametrize("command", [("doctor",), ("verify",)])
 def test_a_broker_runs_on_the_store(command: Sequence[str], home: Path) -> None:
-    """It locks a byte of ``lock``, as does this process; the next look finds nobody."""
+    """It locks a byte of ``lock``, as does this process; the next look finds it free."""
     lock, pipe = home / "store" / "lock", subprocess.PIPE
     words = [*command, "--store", str(home / "store"), "--broker-conf", str(home / "broker.conf")]
     with subprocess.Popen([sys.executable, "-c", HOLDER, str(lock)], stdin=pipe, stdout=pipe) as process:

@@ -28,7 +28,7 @@ ALL = {"rmq_sys_wheel_timer", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS
 def waiting(
     home: Path, version: Version, changes: Mapping[str, str], now_ms: int, dispatches_from: int | None = 0
 ) -> tuple[PredictedTimers | None, PredictedTransactions | None]:
-    """What is predicted of timers and of transactions."""
+    """Return the predictions about timers and about transactions."""
     conf = home / "broker.conf"
     config = load_config(home / "store", broker_conf=conf, changes=changes, only_reads=True)
     settings = start_settings(config, conf, version)

@@ -16,7 +16,7 @@ from reput.streaming.dump.entry_files import FileKind
 
 @dataclass
 class Dumped:
-    """What a dump printed: its header, its rows, its totals, and what it said beside."""
+    """The output of a dump: its header, its rows, its totals, and its notes."""
 
     rows: list[dict[str, Any]]
     totals: dict[str, Any]

@@ -73,7 +73,7 @@ def test_hostile_text_in_json(store: Path) -> None:
 
 @pytest.mark.parametrize("as_json", [False, True])
 def test_hostile_names_of_files(as_json: bool, tmp_path: Path) -> None:
-    """Somebody gave a queue's directory its name."""
+    """A producer gave a queue's directory its name."""
     topic = "T\x1b]0;x\x07\u202e"
     path = tmp_path / "consumequeue" / topic / "0" / f"{0:020d}"
     path.parent.mkdir(parents=True)
@@ -89,7 +89,7 @@ def test_hostile_names_of_files(as_json: bool, tmp_path: Path) -> None:
 
 
 def test_on_a_terminal(store: Path) -> None:
-    """No byte reaches it that is no text: it shows what a file gets."""
+    """Only text reaches it: it shows the same as a file gets."""
     words = [*REPUT, "dump", "--store", str(store), *EVERYTHING, "-o", "tailGuardMs=0"]
     primary, secondary = pty.openpty()
     process = subprocess.Popen(words, stdout=secondary, stderr=secondary, stdin=subprocess.DEVNULL)
@@ -111,7 +111,7 @@ def test_on_a_terminal(store: Path) -> None:
 
 
 def test_a_reader_that_goes(tmp_path: Path) -> None:
-    """`head` closes the pipe before a thousand lines are written; nothing is said, and nothing has failed."""
+    """`head` closes the pipe before a thousand lines are written; nothing is printed, and nothing has failed."""
     write_log(tmp_path / "store" / "commitlog", (Message(body=b"x") for _ in range(4000)), 1 << 20)
     words = [*REPUT, "dump", "--store", str(tmp_path / "store"), "--json"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

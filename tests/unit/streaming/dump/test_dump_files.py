@@ -1,4 +1,4 @@
-"""`reput dump --file` of files that tests write or spoil: runs, entries that are none, files without a store."""
+"""`reput dump --file` of files that tests write or spoil: runs, bytes that are not entries, files without a store."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_what_is_the_same_many_times_is_one_line(tmp_path: Path) -> None:
 
 
 def test_units_that_no_broker_writes(tmp_path: Path) -> None:
-    """Holes between entries, sizes and offsets below zero, bytes behind the last whole unit."""
+    """Holes between entries, sizes and offsets below zero, bytes after the last whole unit."""
     units = np.array([(0, 91, 0), (0, 0, 0), (100, -1, 0), (-5, 20, 0), (0, 0, 1), (200, 91, 0)], ENTRY)
     path = queue_file(tmp_path, units)
     path.write_bytes(path.read_bytes() + b"abc")
@@ -120,7 +120,7 @@ def test_ext_units_lead_back_to_their_entries(broker_store: GetStore) -> None:
 
 
 def test_an_ext_unit_that_leads_nowhere(broker_store: GetStore, tmp_path: Path) -> None:
-    """Its size runs over the file's end: what stands there is told, and no more is read."""
+    """Its size passes the file's end: the dump shows its bytes, and reads no more."""
     path = tmp_path / "units"
     shutil.copy(broker_store("v4-sql92-rebuilt").root / "consumequeue_ext" / "SqlTopic" / "1" / f"{0:020d}", path)
     whole = file_dump(path, kind=FileKind.CONSUME_QUEUE_EXT)
@@ -148,7 +148,7 @@ def index_dump(index: tuple[Path, Settings], **request: object):  # noqa: ANN201
 
 
 def test_a_chain_that_goes_elsewhere(index: tuple[Path, Settings]) -> None:
-    """Only the entry whose link is wrong is bad; what it should be is told."""
+    """Only the entry with the wrong link is bad; the dump has the right link."""
     sound = index_dump(index)
     row = next(row for row in sound.rows if row["previous"] > 0)
     put_bytes(index[0], row["position"] + 16, (row["previous"] - 1).to_bytes(4, "big"))
@@ -185,7 +185,7 @@ def test_the_entries_of_a_key(broker_store: GetStore) -> None:
 
 
 def test_an_index_file_of_other_settings(index: tuple[Path, Settings]) -> None:
-    """Its sizes are found in its entries; a file that has none is refused, and where its sizes are is told."""
+    """Its sizes are found in its entries; a file without entries is refused, and the error says where its sizes are."""
     assert file_dump(index[0], kind=FileKind.INDEX).of("ENTRY") == index_dump(index).of("ENTRY")
     size = index[0].stat().st_size
     index[0].write_bytes(bytes(size))

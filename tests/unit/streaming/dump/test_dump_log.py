@@ -1,4 +1,4 @@
-"""`reput dump` of logs that tests write: ranges, filters, damage, what stands at the end, DLedger."""
+"""`reput dump` of logs that tests write: ranges, filters, damage, the bytes at the end, DLedger."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_under_dledger_either_offset_of_a_record_is_where_it_begins(tmp_path: Pa
 
 
 def test_a_limit(store: tuple[Path, list[StoredRecord]]) -> None:
-    """Of records; the totals end behind the last one."""
+    """Of records; the totals end after the last one."""
     root, records = store
     found = dump(root, limit=5)
     assert len(found.rows) == found.counts["MESSAGE"] == 5
@@ -109,7 +109,7 @@ def chosen(store: Path, **selection: Any) -> list[int]:
 
 
 def test_filters(store: tuple[Path, list[StoredRecord]]) -> None:
-    """Each one, and all at once; blanks are told nevertheless, and no topic that was left out is counted."""
+    """Each one, and all at once; blanks are shown nevertheless, and topics that were left out are not counted."""
     root, records = store
 
     def wanted(takes: Any) -> list[int]:
@@ -132,7 +132,7 @@ def test_filters(store: tuple[Path, list[StoredRecord]]) -> None:
 
 
 def test_other_segments_are_not_read_for_a_time(store: tuple[Path, list[StoredRecord]]) -> None:
-    """What lies in them does not matter then, however bad it is."""
+    """Their contents do not matter then, however bad they are."""
     root, records = store
     segments = sorted((root / "commitlog").iterdir())
     third = [record for record in records if record.physical_offset // 4096 == 2]
@@ -212,7 +212,7 @@ def spoil(root: Path, record: StoredRecord, at: int, data: bytes) -> None:
 
 
 def test_a_body_with_a_wrong_checksum_is_shown_as_the_record_that_it_is(tmp_path: Path) -> None:
-    """All but its body is there; without checksums nobody sees it."""
+    """Everything except its body is right; without checksums the damage is not noticed."""
     _, records = load_log(tmp_path / "commitlog", varied_messages(40))
     record = next(each for each in records[15:] if len(each.message.body) > 50)
     spoil(tmp_path, record, record.msg_size // 2, b"\x01\x02\x03")
@@ -249,7 +249,7 @@ def test_a_damaged_record_is_told_with_how_far_is_passed_over(tmp_path: Path) ->
 
 
 def test_a_torn_record_at_the_end_is_no_damage(tmp_path: Path) -> None:
-    """It is what a broker may be writing: the log ends before it, and that is said."""
+    """A broker may be writing it: the log ends before it, and a note says that."""
     with CommitLogWriter(tmp_path / "commitlog", 4096) as writer:
         for message in varied_messages(5):
             writer.append(message)

@@ -28,7 +28,7 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def waiting(tmp_path: Path) -> Path:
-    """A database of another name, with a timer message, two half messages, and one entry that is none in each."""
+    """A database of another name, with a timer message, two half messages, and one invalid entry in each."""
     path, options = tmp_path / "copy", Options(raw_mode=True)
     options.create_if_missing(True)
     database = Rdict(str(path), options)
@@ -103,14 +103,14 @@ def test_timers_and_half_messages(waiting: Path) -> None:
 
 
 def test_a_database_of_another_kind(tmp_path: Path) -> None:
-    """It is no damaged one: nothing is advised that would change it."""
+    """It does not count as damaged: no advice would change it."""
     path = unpack("v5-config-v2-batchcq", tmp_path) / "store" / "config" / "rdb"
     with pytest.raises(StoreError, match=r"is a RocksDB database of another kind: it has no column family offset;"):
         file_dump(path)
 
 
 def test_a_queue_that_is_not_there(tmp_path: Path) -> None:
-    """An unknown topic or queue of a database of queues is no empty answer."""
+    """An unknown topic or queue in a database of queues is an error, not an empty answer."""
     path = unpack("v5-rocksdb", tmp_path) / "store" / "consumequeue"
     topic = file_dump(path, limit=1).rows[0]["topic"]
     with pytest.raises(UnknownNameError, match=f"no topic is called {topic}x in .*; is .*{topic}"):

@@ -47,7 +47,7 @@ def files_dumped(store: BrokerStore, config: PipelineConfig, kind: str) -> list[
 
 
 def unseen(dumped: Dumped) -> int:
-    """The bytes of an index file that are no entries: header, slots, entry 0."""
+    """Return the bytes of an index file that are not entries: header, slots, entry 0."""
     return 40 + 4 * dumped.header["max_hash_slot_num"] + 20 if dumped.header["kind"] == "index" else 0
 
 
@@ -98,7 +98,7 @@ def test_a_record_is_the_row_that_query_shows(name: str, broker_store: GetStore)
 
 
 def test_each_segment_by_itself(broker_store: GetStore) -> None:
-    """Together they have the log's records, the last one what nobody has written yet, too."""
+    """Together they have the log's records, and the last one also has the bytes that are not written yet."""
     for name in ("v4-killed", "v4-dledger", "v5-longtopic"):
         store = broker_store(name)
         config = config_of(store)

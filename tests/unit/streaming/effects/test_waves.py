@@ -1,4 +1,4 @@
-"""What tasks have read is written while others read: in log order, once, never past a gap."""
+"""Ranges that tasks have read are written while others read: in log order, once, never past a gap."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_in_log_order_and_once(order: tuple[int, ...]) -> None:
 
 
 def test_written_while_others_read() -> None:
-    """The reader sees the first waves on disk before it has returned; a gap holds up what is behind it."""
+    """The reader sees the first waves on disk before it has returned; a gap delays the ranges after it."""
     written, waves = Written(), Waves(100, lambda: 100)
     with waves.written_beside(lambda: written.write(waves)):
         waves.put(RANGES[0])
@@ -85,7 +85,7 @@ def test_a_batch_that_begins_elsewhere_is_left_to_the_caller() -> None:
 
 
 def test_a_wave_that_cannot_be_written_ends_the_batch() -> None:
-    """Its error is raised once the reader has ended, and nothing is written behind it."""
+    """Its error is raised once the reader has ended, and nothing is written after it."""
     tried, has_read, waves = Written(), False, Waves(100, lambda: 100)
 
     def write() -> None:
@@ -109,7 +109,7 @@ def test_a_wave_that_cannot_be_written_ends_the_batch() -> None:
 
 
 def test_a_read_that_fails_ends_the_writing_first() -> None:
-    """Whoever looks at the sinks then finds them at rest; a second read goes on where the waves ended."""
+    """The sinks are at rest when the error is raised; a second read continues where the waves ended."""
     written, waves = Written(), Waves(100, lambda: 100)
 
     def read() -> None:
@@ -125,7 +125,7 @@ def test_a_read_that_fails_ends_the_writing_first() -> None:
 
 
 def test_a_wave_ends_at_a_stop_however_little_it_has() -> None:
-    """What lies behind belongs to the next wave; who reads can wait until all is written."""
+    """The ranges after it belong to the next wave; the reader can wait until everything is written."""
     written, waves = Written(), Waves(100, lambda: 200, {400, 600})
     with waves.written_beside(lambda: written.write(waves)):
         for each in RANGES:

@@ -54,7 +54,7 @@ def test_they_write_at_the_same_time() -> None:
 
 @pytest.mark.parametrize("failing", [0, 1])
 def test_an_error_is_raised_when_all_have_ended(failing: int) -> None:
-    """Nobody closes files that another writer is still writing."""
+    """So no file is closed that another writer is still writing."""
     other_waits = threading.Event()
 
     def fail() -> AnomalyCounts:

@@ -1,4 +1,4 @@
-"""Outputs that earlier releases left are gone on with, to the bytes of a rebuild, and nobody migrates anything."""
+"""Outputs that earlier releases left continue, to the bytes of a rebuild, without a migration."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from reput.streaming.verify.store_verification import StoreVerification
 
 @pytest.mark.parametrize("commit", COMMITS)
 def test_it_goes_on(commit: str, tmp_path: Path) -> None:
-    """It is sound, `recover` finds nothing to do, a tail opens it, and its sinks go on with the longer log."""
+    """It is sound, `recover` finds nothing to do, a tail opens it, and its sinks continue with the longer log."""
     kept = unpack_earlier_outputs(tmp_path)
     output, half, whole = kept / commit, kept / "log" / "half", kept / "log" / "whole"
     sections = StoreVerification(config_of(half), output).run(SerialTasks())

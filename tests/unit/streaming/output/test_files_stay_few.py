@@ -1,4 +1,4 @@
-"""What an output has besides queues, index and table does not grow with the batches that are written to it."""
+"""The other files of an output than queues, index and table do not grow with the batches that are written."""
 
 from __future__ import annotations
 

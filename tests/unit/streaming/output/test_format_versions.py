@@ -1,4 +1,4 @@
-"""What a later release wrote is refused by every command, in one line, and stays as it is."""
+"""Files of a later release are refused by every command, in one line, and stay as they are."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_a_later_format_is_refused_and_left_alone(command: str, file: str, store
 
 
 def test_a_later_offset_in_sparks_checkpoint(tmp_path: Path) -> None:
-    """The queries' checkpoint, which Spark reads as well, is looked at before Spark is."""
+    """The queries' checkpoint, which Spark also reads, is checked before Spark starts."""
     for name, text in (("commits/0", "v1\n{}"), ("offsets/0", 'v1\n{}\n{"version": 99, "elsewhere": 5}')):
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_text(text)

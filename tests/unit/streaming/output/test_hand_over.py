@@ -110,7 +110,7 @@ def test_a_tail_that_failed_or_was_killed_leaves_it(output: Output) -> None:
 
 
 def test_a_stop_behind_the_log_leaves_it(output: Output, caplog: pytest.LogCaptureFixture) -> None:
-    """A broker that believed it clean would go on behind queues that lack records (5.x: without the first of them)."""
+    """A broker that believed it clean would continue after queues that lack records (5.x: without the first)."""
     output.write_log([*(record.message for record in output.records), *messages_of(Random(9), 5, 60)])
     with caplog.at_level("INFO", "reput"), tail(output):
         pass
@@ -131,7 +131,7 @@ def test_a_store_that_went_away_does_not_spoil_a_stop(output: Output) -> None:
 
 @pytest.mark.parametrize("content", [b"", PID_OF_5X])
 def test_a_brokers_stays(content: bytes, output: Output, caplog: pytest.LogCaptureFixture) -> None:
-    """It is about the log as well, which a tail does not look over."""
+    """It is also about the log, which a tail does not check."""
     abort(output).write_bytes(content)
     with caplog.at_level("INFO", "reput"), tail(output):
         assert abort(output).read_bytes() == content
@@ -180,7 +180,7 @@ def test_recover_ends_what_a_brokers_says(output: Output) -> None:
 
 
 def test_recover_takes_it_over_where_tail_has_to_go_on(output: Output) -> None:
-    """What was cut off comes back by a tail, at whose stop the file goes."""
+    """A tail brings back the records that were cut off, and the file goes when the tail stops."""
     abort(output).touch()
     lost_page(output, Random(2))
     report = recover(output)
@@ -195,7 +195,7 @@ def test_recover_takes_it_over_where_tail_has_to_go_on(output: Output) -> None:
 
 
 def torn_end(output: Output) -> None:
-    """Half of a record behind the last one."""
+    """Write half of a record after the last one."""
     end = output.records[-1].physical_offset + output.records[-1].msg_size
     last = max(output.log.iterdir())
     with last.open("r+b") as file:
@@ -301,7 +301,7 @@ def test_a_rebuild_of_a_part_leaves_it_as_it_was(
 
 
 def test_a_rebuild_that_dies_while_it_swaps_leaves_it(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker would find old files beside new ones; whoever finishes the swap removes it."""
+    """A broker would find old files beside new ones; the command that finishes the swap removes it."""
     moved: list[object] = []
 
     def die(*_: object, **__: object) -> None:

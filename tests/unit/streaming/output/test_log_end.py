@@ -65,7 +65,7 @@ def test_a_log_that_cannot_be_read_is_no_end(tmp_path: Path) -> None:
 
 
 def test_a_record_that_is_being_written_is_no_alarm(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Whoever looks every second meets some; what stands there for a while is told by the queries."""
+    """A look every second meets some; the queries report bytes that stay for a while."""
     records = write_log(tmp_path / "commitlog", [Message(), Message()], 4096)
     begin = records[1].physical_offset
     segment = next((tmp_path / "commitlog").iterdir())

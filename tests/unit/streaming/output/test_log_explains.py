@@ -1,4 +1,4 @@
-"""Does the log explain what stands in an output: every command that replaces or removes asks, in the same words."""
+"""Whether the log explains the files of an output: every command that replaces or removes asks, in the same words."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_rebuild_asks(change: Change, owner: str, request_of: dict[str, object],
 
 @lost
 def test_rebuild_goes_by_the_log_when_told_so(change: Change, output: Output) -> None:
-    """The word replaces what stands by what the log has, if that is nothing, too."""
+    """The option replaces the present files by those of the log, even if the log has nothing."""
     change(output)
     # The other log's queue offsets are in no order, as no broker leaves them.
     config = replace(output.config, queue=replace(output.config.queue, queue_restart="replay"))
@@ -204,7 +204,7 @@ def test_a_part_of_the_log_is_asked_about_too(output: Output) -> None:
 
 
 def test_a_first_rebuild_never_asks(output: Output, tmp_path: Path) -> None:
-    """Nothing stands there; nor does one asks that follows it."""
+    """The output is empty; nor does a rebuild ask that follows it."""
     for _ in range(2):
         rebuild(output.config, tmp_path / "new")
     no_segment(output)
@@ -212,7 +212,7 @@ def test_a_first_rebuild_never_asks(output: Output, tmp_path: Path) -> None:
 
 
 def test_a_stopped_rebuild_is_not_thrown_away_for_an_empty_log(output: Output, tmp_path: Path) -> None:
-    """What it had made is worth the question as well."""
+    """Its files are also worth the question."""
     made = tmp_path / "new" / "reput" / "rebuild"
     shutil.copytree(output.out, made)
     (made / "plan.json").write_text(json.dumps({"start": 0, "end": 4000, "command": {}}))
@@ -268,7 +268,7 @@ def test_expire_asks(change: Change, owner: str, output: Output) -> None:
 @owners
 @changes
 def test_tail_changes_nothing_before_it_refuses(change: Change, owner: str, output: Output) -> None:
-    """Entries behind the progress record, which its recovery would drop, are there afterwards."""
+    """Entries after the progress record, which its recovery would drop, still exist afterwards."""
     give_to(owner, output)
     if owner == "reput":
         path = max((output.out / "consumequeue" / "A" / "0").iterdir())
@@ -342,7 +342,7 @@ def test_a_swap_puts_nothing_in_the_place_of_files(note: object, output: Output)
 
 
 def test_a_swap_whose_files_are_gone_is_told(output: Output) -> None:
-    """Neither made nor in place: somebody removed it."""
+    """The files are neither in the work directory nor in place, because a user removed them."""
     files = DurableFiles(output.out)
     shutil.rmtree(output.out / "index")
     noted = {"may_empty": False, "moves": [[["index"], ["index"], True]]}

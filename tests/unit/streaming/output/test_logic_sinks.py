@@ -13,7 +13,7 @@ from reput.streaming.output.logic_sinks import LogicSinks
 
 
 def test_writers_that_write_side_by_side_share_no_files(tmp_path: Path) -> None:
-    """What one of them syncs is its own; files that one thread syncs and another writes could be lost."""
+    """Each syncs only its own; files that one thread syncs and another writes could be lost."""
     files = DurableFiles(tmp_path / "out")
     logic = LogicSinks.open(config_of(tmp_path), files)
     writers = writers_of(logic)

@@ -130,7 +130,7 @@ def test_tracebacks_of_defects_stay_few(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_an_error_of_a_jvm_that_is_gone() -> None:
-    """Pyspark asks the JVM how to show an error: without one, what the error holds is told all the same."""
+    """Pyspark asks the JVM how to show an error; without a JVM, the text in the error itself is shown."""
 
     class Broken(CapturedException):
         def __init__(self) -> None:
@@ -144,7 +144,7 @@ def test_an_error_of_a_jvm_that_is_gone() -> None:
 
 
 def test_an_error_of_a_process_of_spark_keeps_its_class_and_fields() -> None:
-    """So that whoever catches it is right, and a program reads where and what to do."""
+    """So that handlers are right, and a program reads the place and the advice."""
     error = DataLossError("gone", advice="set x", file="/log/0", physical_offset=7)
     failure = failure_of(remote(spark_text(error)))
     assert isinstance(failure, DataLossError)
@@ -204,7 +204,7 @@ def test_what_is_tried_again() -> None:
     ],
 )
 def test_what_a_run_waits_for(error: Exception, waits: bool) -> None:
-    """What fails or is away and was there before; never what a person must decide, and never a defect."""
+    """Things that existed before and then fail; never a decision of an operator, and never a defect."""
     assert may_pass_in_a_run(error) == waits
     if waits:  # no traceback is written for it
         assert failure_of(error).code != "defect"

@@ -29,7 +29,7 @@ except {exception} as stopped:
 
 
 def told(program: str, number: signal.Signals) -> tuple[str, str]:
-    """What a program says behind its first line, at which it gets the signal."""
+    """Return the output of a program after its first line, at which it gets the signal."""
     with subprocess.Popen(
         ["env", "--default-signal=INT", sys.executable, "-c", program],
         stdout=subprocess.PIPE,
@@ -53,14 +53,14 @@ def told(program: str, number: signal.Signals) -> tuple[str, str]:
     ],
 )
 def test_in_a_finalizer(number: signal.Signals, exception: str, before: str) -> None:
-    """It is acted on behind it, and nothing is told of it."""
+    """It is acted on after it, and nothing is printed about it."""
     said, errors = told(_FINALIZES.format(exception=exception, before=before, behind="time.sleep(600)"), number)
     assert said.startswith(exception.rpartition(".")[2])
     assert errors == ""
 
 
 def test_it_is_acted_on_once() -> None:
-    """What has stopped for another reason meanwhile is not disturbed."""
+    """A command that has stopped for another reason meanwhile is not disturbed."""
     behind = "interruption.deferred(print).__enter__()"
     program = _FINALIZES.format(exception="interruption.InterruptedBySignal", before="pass", behind=behind)
     program += "    time.sleep(1)\n    print('cleaned up')\n"

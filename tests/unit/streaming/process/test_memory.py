@@ -35,7 +35,7 @@ def usual(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, int, int]]:
 
 
 def make_garbage() -> weakref.ref[Cycle]:
-    """Some garbage, and behind it as much of what stays as has Python look for it."""
+    """Make some garbage, and then enough objects that stay for Python to look for it."""
     gone = weakref.ref(Cycle())
     kept = [[number] for number in range(2000)]
     assert len(kept) == 2000

@@ -80,7 +80,7 @@ def test_a_line_that_no_file_can_hold(tmp_path: Path) -> None:
 
 
 def test_what_a_file_has_already_counts(tmp_path: Path) -> None:
-    """A run goes on in the last run's file; one that an older release let grow becomes the first of the older files."""
+    """A run continues the last run's file; one that an older release let grow becomes the first of the older files."""
     path = tmp_path / "spark.log"
     path.write_bytes(b"old\n")
     RotatingLog(path, 1_000).write(b"new\n")
@@ -92,7 +92,7 @@ def test_what_a_file_has_already_counts(tmp_path: Path) -> None:
 
 
 def test_others_may_rename_empty_or_remove_it(tmp_path: Path) -> None:
-    """What a person or logrotate does to it costs no later line."""
+    """A user or logrotate may do any of these, and no later line is lost."""
     path = tmp_path / "spark.log"
     log = RotatingLog(path, 1_000)
     log.write(b"one\n")
@@ -150,7 +150,7 @@ def test_no_line_of_several_processes_is_lost(tmp_path: Path) -> None:
 
 
 def test_the_last_words_of_a_process_come_without_a_line_end(tmp_path: Path) -> None:
-    """What a process was saying when it died is kept."""
+    """A line that a process had begun when it died is kept."""
     log = ProcessLog(tmp_path / "spark.log")
     subprocess.run(
         ["sh", "-c", "echo first; printf last; kill -9 $$"], check=False, stderr=log.write_end, stdout=log.write_end
@@ -161,7 +161,7 @@ def test_the_last_words_of_a_process_come_without_a_line_end(tmp_path: Path) -> 
 
 
 def test_a_dead_driver_stops_no_jvm(tmp_path: Path) -> None:
-    """Java prints on into the pipe that nobody reads any more: it neither waits nor ends for it."""
+    """Java prints on into the pipe without a reader: it neither waits nor ends for it."""
     (tmp_path / "Chatter.java").write_text(JAVA)
     java = ["java", "-Xshare:auto", "-XX:TieredStopAtLevel=1", str(tmp_path / "Chatter.java"), str(tmp_path / "end")]
     log = tmp_path / "spark.log"
@@ -182,7 +182,7 @@ def test_a_dead_driver_stops_no_jvm(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("directory", ["missing", "file/below"])
 def test_a_place_that_cannot_be_written(tmp_path: Path, directory: str, caplog: pytest.LogCaptureFixture) -> None:
-    """No line is kept, which is told once, and nothing is raised in the thread that reads."""
+    """No line is kept, which is reported once, and nothing is raised in the thread that reads."""
     (tmp_path / "file").write_text("")
     log = ProcessLog(tmp_path / directory / "spark.log")
     subprocess.run(["sh", "-c", "yes | head -c 3000000 >&2"], check=True, stderr=log.write_end)
@@ -194,7 +194,7 @@ def test_a_place_that_cannot_be_written(tmp_path: Path, directory: str, caplog: 
 
 
 def test_names_in_what_spark_prints_are_harmless(tmp_path: Path) -> None:
-    """A line separator begins no line, and no escape sequence reaches the terminal on which somebody reads the log."""
+    """A line separator begins no line, and no escape sequence reaches the terminal of a reader of the log."""
     said = "topic a\u2028forged\x85line \x1b[2J\u202e of\tT\r\n\tat Java\n"
     log = ProcessLog(tmp_path / "spark.log")
     with subprocess.Popen([sys.executable, "-c", f"print({said!r}, end='')"], stdout=log.write_end):

@@ -1,4 +1,4 @@
-"""What modules of others, or Python, warn of is nothing that a user of a command sees."""
+"""Users of a command do not see warnings of other packages or of Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What systemd hears of a run, at a real socket."""
+"""The messages of a run to systemd, at a real socket."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Systemd:
         self.socket.setblocking(False)
 
     def heard(self) -> list[str]:
-        """What came since the last call."""
+        """Return the messages since the last call."""
         found = []
         while True:
             try:
@@ -212,7 +212,7 @@ def test_the_watchdog_hears_the_main_loop_alone(systemd: Systemd, run: tuple[Run
 
 
 def test_a_start_that_takes_minutes_is_healthy(run: tuple[RunState, StatusPublisher, Clock]) -> None:
-    """The main thread waits for Spark then, which is no loop that stands still."""
+    """The main thread waits for Spark then, which does not mean that the loop hangs."""
     state, publisher, clock = run
     publisher.turn()
     clock.now += 1_000

@@ -23,9 +23,9 @@ except ChildProcessError: os.write(2, b"no child is left")
 
 
 def on_terminal(code: str, *until: str, **environment: str) -> str:
-    """What the code writes to standard error, which is a terminal.
+    """Return the output of the code to standard error, which is a terminal.
 
-    It gets a line of input when it has written each of the texts `until`, one behind the other.
+    It gets a line of input when it has written each of the texts `until`, one after the other.
     """
     ours, theirs = pty.openpty()
     given = {**os.environ, "TERM": "xterm", **environment}

@@ -1,4 +1,4 @@
-"""`reput query`: options, output, and what is told of what was passed over; no Spark anywhere."""
+"""`reput query`: options, output, and notes on what was skipped; no Spark anywhere."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_store_times_before_1970(tmp_path: Path) -> None:
 
 
 def test_messages_within_times_after_the_clock_went_back(tmp_path: Path) -> None:
-    """A broker's search ends at the first entry, or file, that is too old; behind it are later times."""
+    """A broker's search ends at the first entry, or file, that is too old; later times come after it."""
     times = [START + 1000 * seconds for seconds in (30, 40, 35, 10, 11, 2, 12, 13, 1, 14, 15, 16, 3)]
     make_store(tmp_path, keyed(*times))
     found = [number for number, time in enumerate(times) if START + 30_000 <= time <= START + 36_000]
@@ -382,7 +382,7 @@ def test_json_is_a_row_of_the_message_table(tmp_path: Path) -> None:
     ],
 )
 def test_bodies(body: bytes, sys_flag: int, name: str, text: str, tmp_path: Path) -> None:
-    """Text, base64 of what is none, base64 of what cannot be decompressed; only when asked for."""
+    """Text, base64 of other bytes, base64 of bodies that cannot be decompressed; only when asked for."""
     make_store(tmp_path, [Message(topic="T", body=body, sys_flag=sys_flag, properties={"KEYS": "k"})])
     (row,) = rows(tmp_path, *KEY, "k", "--body")
     assert {key: value for key, value in row.items() if key.startswith("body") and isinstance(value, str)} == {
@@ -403,7 +403,7 @@ def test_a_body_that_unpacks_to_too_much(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_table_moves_no_cursor(tmp_path: Path) -> None:
-    """Control characters of a key, a tag or a body are shown, not obeyed; columns stand below their names."""
+    """Control characters of a key, a tag or a body are shown, not obeyed; columns are below their names."""
     evil = {"KEYS": "k \x1b[2Jx", "TAGS": "a\nb\u202e"}
     make_store(tmp_path, [Message(topic="T", properties=evil, body=b"\x1b]0;x\x07"), Message(topic="T")])
     result = query(tmp_path, *QUEUE, "--queue-offset", "0", "--limit", "2", "--body")
@@ -429,14 +429,14 @@ def test_times_as_text() -> None:
 
 
 def test_a_search_by_time_says_where_it_ends(store: Path) -> None:
-    """Behind the last message there is none; the offset is told."""
+    """There is no message after the last one; the note has the offset."""
     result = query(store, *QUEUE, "--time", "2030-01-01")
     assert (result.exit_code, result.stdout) == (0, "")
     assert "offset 20 at 1893456000000; it has the entries [0, 20)" in result.stderr
 
 
 def test_a_search_by_time_over_a_damaged_record(store: Path) -> None:
-    """It cannot go on; a broker would answer 0."""
+    """It cannot continue; a broker would answer 0."""
     put_bytes(store / "consumequeue" / "T" / "0" / f"{360:020d}", 20, (78).to_bytes(8, "big"))
     result = query(store, *QUEUE, "--time", str(START + 7600))
     assert result.exit_code == 1

@@ -52,7 +52,7 @@ def answers_of(name: str) -> Any:
 
 @pytest.fixture(scope="module")
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The directory of a store of tests/data, unpacked once; nobody writes into it."""
+    """The directory of a store of tests/data, unpacked once; tests must not write into it."""
     return functools.cache(lambda name: unpack(name, tmp_path_factory.mktemp("stores")))
 
 

@@ -272,7 +272,7 @@ def test_topics_left_out(store: Path, tmp_path: Path) -> None:
 
 
 def test_a_part_of_the_log(store: Path, tmp_path: Path) -> None:
-    """From a record to a record: the queues begin with pre-blank entries, and `tail` goes on at the end."""
+    """From a record to a record: the queues begin with pre-blank entries, and `tail` continues at the end."""
     config = config_for(store)
     records = write_log(tmp_path / "again", messages_of(Random(7), 90), 2000)
     start, end = records[20].physical_offset, records[60].physical_offset
@@ -285,7 +285,7 @@ def test_a_part_of_the_log(store: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "option"), [("start", "--from"), ("end", "--to")])
 def test_a_place_inside_a_record_is_refused(store: Path, tmp_path: Path, name: str, option: str) -> None:
-    """The message names the places before and behind it."""
+    """The message names the places before and after it."""
     records = write_log(tmp_path / "again", messages_of(Random(7), 90), 2000)
     first, second = records[20].physical_offset, records[21].physical_offset
     for offset in (first + 1, second - 1):
@@ -315,7 +315,7 @@ def test_options_that_contradict(store: Path, tmp_path: Path, request_: dict[str
 
 
 def test_a_topic_needs_an_output_and_messages(store: Path, tmp_path: Path) -> None:
-    """One queue alone is no output, and a topic that the log does not have leaves everything as it is."""
+    """One queue alone is not an output, and a topic that the log does not have leaves everything as it is."""
     config = config_for(store)
     with pytest.raises(OutputError, match="has no queues"):
         rebuild(config, tmp_path / "out", topic="A")
@@ -381,7 +381,7 @@ class StoppingTasks(LocalTasks):
 
 
 def run_until(config: PipelineConfig, output: Path, most: int) -> bool:
-    """Rebuild with so many pieces of work; whether they were enough."""
+    """Rebuild with this many pieces of work; return whether they were enough."""
     try:
         with Rebuild(config, RebuildRequest(output), RebuildProgress()) as job:
             job.run(StoppingTasks(most))
@@ -391,7 +391,7 @@ def run_until(config: PipelineConfig, output: Path, most: int) -> bool:
 
 
 def test_it_goes_on_after_the_last_wave(store: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Stopped in any task: the output is as it was; the same command goes on and ends with the same bytes."""
+    """Stopped in any task: the output is unchanged; the same command continues and ends with the same bytes."""
     config = config_for(store, "rebuildMaxBytesPerPartition=500", "rebuildMaxBytesPerWave=2500")
     dispatch_store(config, tmp_path / "expected")
     resumed = 0
@@ -428,7 +428,7 @@ def test_a_sink_that_is_behind_catches_up(store: Path, tmp_path: Path, lost: str
 def test_another_command_begins_afresh(
     store: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, changed: str
 ) -> None:
-    """Other options, another part of the log, another log: what the stopped one made is not used, and that is said."""
+    """Other options, another part of the log, another log: the earlier files are not used, and a line says so."""
     options = ["rebuildMaxBytesPerPartition=500", "rebuildMaxBytesPerWave=1500"]
     assert not run_until(config_for(store, *options), tmp_path / "out", 12)
     request: dict[str, Any] = {}
@@ -488,7 +488,7 @@ def test_whoever_takes_the_output_finishes_the_swap(
 
 
 def test_an_empty_log(tmp_path: Path) -> None:
-    """Nothing to make is no error."""
+    """A rebuild with nothing to make succeeds."""
     (tmp_path / "store" / "commitlog").mkdir(parents=True)
     report = rebuild(load_config(tmp_path / "store"), tmp_path / "out")
     assert (report.messages, report.queues) == (0, 0)

@@ -1,4 +1,4 @@
-"""`reput rebuild` behind damage: the files, the ranges left out and the counts of `reput tail`, wherever it cuts."""
+"""`reput rebuild` after damage: the files, the ranges left out and the counts of `reput tail`, wherever it cuts."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def fast_disk() -> Any:
 
 
 class LocalContext:
-    """What Spark's context does for announcements, where tasks run in this process: they are heard at once."""
+    """Spark's context for announcements of tasks in this process: they are delivered at once."""
 
     def __init__(self) -> None:
         self.sparkContext = self
@@ -276,7 +276,7 @@ def damaged_log(root: Path, seed: int) -> DamagedLog:
 
 
 def lines_of(output: Path) -> list[dict[str, Any]]:
-    """What was left out, in log order, but for when it was found."""
+    """Return the lines of the ranges that were left out, in log order, without the time when they were found."""
     lines = [{**vars(line), "found_at": ""} for line in load_quarantine(output)]
     return sorted(lines, key=lambda line: line["physical_offset"])
 
@@ -424,7 +424,7 @@ def test_more_files_and_ranges_are_those_of_tail(proof: Proof) -> None:
 
 @pytest.mark.parametrize("part", range(4))
 def test_the_table_leaves_out_the_same(part: int, tmp_path: Path, proof: Proof) -> None:
-    """Only the table's files are made: the records that a read behind damage gives, and the same ranges."""
+    """Only the table's files are made: with the records that a read after damage gives, and the same ranges."""
     for seed in range(part, 24, 4):
         root = tmp_path / str(seed)
         log = damaged_log(root, seed)
@@ -465,7 +465,7 @@ def place_of(record: int | DamagedRange) -> int:
 
 @pytest.fixture
 def damaged(tmp_path: Path) -> DamagedLog:
-    """A log with a damaged record, and records that no queue takes before and behind it."""
+    """A log with a damaged record, and records that no queue takes before and after it."""
     rng = Random(3)
     messages = messages_of(rng, 60)
     for number in (5, 50):
@@ -492,7 +492,7 @@ WHOLE = ["HOSTILE_TOPIC", "BAD_QUEUE_OFFSET", "BAD_MAGIC", "HOSTILE_TOPIC"]
 
 
 def test_a_whole_rebuild_replaces_what_was_left_out(damaged: DamagedLog, tmp_path: Path) -> None:
-    """The lines of another log go, under any policy; what is new is told in the report and shown by the command."""
+    """The lines of another log go, under any policy; the report has the new ones, and the command shows them."""
     config, out = config_for(damaged), tmp_path / "out"
     other = write_log(tmp_path / "other", Random(1), messages_of(Random(1), 30))
     other.put(other.records[3].physical_offset, bytes(4))
@@ -525,7 +525,7 @@ def test_a_whole_rebuild_replaces_what_was_left_out(damaged: DamagedLog, tmp_pat
 def test_a_part_of_an_output_keeps_what_was_left_out(
     damaged: DamagedLog, tmp_path: Path, request_: dict[str, Any], done: float
 ) -> None:
-    """Each range once, whatever the output had: also when it is behind, and `tail` goes on from there."""
+    """Each range once, whatever the output had: also if the output ends earlier, and `tail` continues from there."""
     config, out = config_for(damaged), tmp_path / "out"
     rebuild(config, out, end=damaged.records[int(done * 59)].physical_offset)
     before = lines_of(out)
@@ -560,7 +560,7 @@ def test_a_place_inside_a_damaged_range_is_refused(damaged: DamagedLog, tmp_path
 
 
 def test_topics_left_out_are_not_refused(damaged: DamagedLog, tmp_path: Path) -> None:
-    """A queue that nobody wants takes no record, and refuses none."""
+    """A queue that is not wanted takes no record, and refuses none."""
     rebuild(config_for(damaged), tmp_path / "out", exclude=("../x",))
     assert causes(tmp_path / "out") == ["BAD_QUEUE_OFFSET", "BAD_MAGIC"]
 

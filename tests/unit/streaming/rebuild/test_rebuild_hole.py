@@ -1,4 +1,4 @@
-"""`reput rebuild` over a hole in the log: what is missing and moved is told, and entries that are right are kept."""
+"""`reput rebuild` over a hole in the log: it reports missing ranges and moved entries, and keeps right ones."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_hole_ends_a_rebuild_as_ever(store: Output) -> None:
 
 
 def test_a_rebuild_over_a_hole(store: Output) -> None:
-    """It says which range is missing, and whose entries stand before the queue offset of their message."""
+    """It reports which range is missing, and whose entries are before the queue offset of their message."""
     config = config_of(store.store, SETTINGS, GOES_OVER, "onDamage=quarantine")
     made = store.root / "made"
     report = rebuild(config, made)
@@ -87,7 +87,7 @@ def no_spark() -> Any:
 
 
 def test_entries_that_are_right_are_moved_only_with_yes(store: Output) -> None:
-    """The queues are whole: entries behind the hole are where their messages say, and a rebuild would move them."""
+    """The queues are whole: entries after the hole are where their messages say, and a rebuild would move them."""
     config = config_of(store.store, SETTINGS, GOES_OVER)
     before = files_below(store.out)
     with pytest.raises(UnexplainedError) as raised:

@@ -49,7 +49,7 @@ def test_arrays_come_back(tmp_path: Path) -> None:
 
 
 def test_runs_are_found_as_one_by_one() -> None:
-    """Blocks of entries: each queue offset after its predecessor's, each record behind it in the log."""
+    """Blocks of entries: each queue offset after its predecessor's, each record after it in the log."""
     rng = Random(5)
     top = (2**63 - 1) // 20
     for _ in range(300):
@@ -78,7 +78,7 @@ def test_runs_are_found_as_one_by_one() -> None:
 
 
 def test_a_moved_directory_is_known_no_more(tmp_path: Path) -> None:
-    """Files of it are written anew at the old name; nothing may be at the new one; nothing leaves the root."""
+    """New files at the old name are written; there may be nothing at the new one; nothing leaves the root."""
     files = DurableFiles(tmp_path)
     files.create("a", "b", "c", size=4)
     files.write("a", "b", "c", offset=0, data=b"old!")
@@ -141,7 +141,7 @@ LOGS = {
 
 
 def test_a_task_needs_little_memory(tmp_path: Path) -> None:
-    """What a task needs depends on windows and pieces (here 4 MiB each), not on its range; in a process of its own."""
+    """Its memory depends on windows and pieces (here 4 MiB each), not on its range; in a process of its own."""
     arguments, counts = [], []
     for name, (messages, times, _) in LOGS.items():
         with CommitLogWriter(tmp_path / name / "log", 128 * MB) as writer:
@@ -162,7 +162,7 @@ def test_a_task_needs_little_memory(tmp_path: Path) -> None:
 
 
 def test_a_wave_that_cannot_be_written_ends_the_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An hour of reading is not spent on what nobody can write."""
+    """So an hour of reading is not lost."""
     write_log(tmp_path / "store" / "commitlog", (Message(queue_offset=number) for number in range(200)), 1 << 20)
 
     def fail(*_: object) -> AnomalyCounts:

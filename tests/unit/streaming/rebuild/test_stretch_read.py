@@ -1,4 +1,4 @@
-"""What a rebuild reads is handed on in log order, as soon as it is certain where each range begins."""
+"""The ranges that a rebuild reads are handed on in log order, as soon as it is certain where each begins."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def stretch(tmp_path: Path, results: list[RangeEffects]) -> tuple[StretchRead, T
 
 
 def test_in_log_order_and_once(tmp_path: Path) -> None:
-    """A range waits for those before it; one without a record is nobody's news; nothing is told twice."""
+    """A range waits for those before it; one without a record is not handed on; nothing is handed on twice."""
     ranges = [effects(0, 900), effects(900, 900), effects(900, 2000), effects(2000, END)]
     read, tasks, told = stretch(tmp_path, ranges)
     tasks.tell(2)

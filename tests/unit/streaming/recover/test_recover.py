@@ -35,7 +35,7 @@ Spoiler = Callable[[Output, Random], None]
 
 
 def seeds(few: int, many: int) -> list[ParameterSet]:
-    """So many on every change, and the rest before a release."""
+    """Return this many seeds on every change, and the rest before a release."""
     return [pytest.param(seed, marks=[pytest.mark.slow] if seed >= few else []) for seed in range(many)]
 
 
@@ -49,7 +49,7 @@ def refused(output: Output) -> bool:
 
 
 def recover_and_check(output: Output) -> None:
-    """A dry run changes nothing, a second run neither, and going on gives the model's bytes."""
+    """A dry run changes nothing, nor does a second run, and continuing gives the model's bytes."""
     spoiled = files_below(output.out)
     if refused(output):
         with pytest.raises(SinkError, match=r"bytes where .* 100; give the|bytes where .* make 268; give the"):
@@ -83,7 +83,7 @@ def recover_and_check(output: Output) -> None:
 @pytest.mark.parametrize("seed", seeds(5, 60))
 @pytest.mark.parametrize("spoil", SPOILERS, ids=lambda spoil: spoil.__name__)
 def test_one_thing_happened(spoil: Spoiler, seed: int) -> None:
-    """One kind of damage to an output that was at the end of the log, or behind it."""
+    """One kind of damage to an output that was at the end of the log, or before it."""
     rng = Random(f"{spoil.__name__} {seed}")
     with TemporaryDirectory(dir=MEMORY) as directory, no_fsync():
         output = Output.make(Path(directory), rng, done=rng.choice([1.0, 1.0, 0.6]))
@@ -124,7 +124,7 @@ def test_many_things_happened(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", seeds(25, 400))
 def test_after_segments_have_expired(seed: int) -> None:
-    """What the log no longer has stays as it is; what it has comes back, each entry and key once and at its place."""
+    """Effects of expired records stay as they are; the others come back, each entry and key once and at its place."""
     rng = Random(f"expired {seed}")
     with TemporaryDirectory(dir=MEMORY) as directory, no_fsync():
         output = Output.make(Path(directory), rng, 150)
@@ -191,7 +191,7 @@ def test_an_output_that_began_later_stays_so(tmp_path: Path) -> None:
 
 
 def test_the_checkpoint_does_not_promise_what_was_cut_off(tmp_path: Path) -> None:
-    """A broker that starts next must not believe that what is gone is on disk; going on makes it equal again."""
+    """A broker that starts next must not believe that lost effects are on disk; continuing makes it equal again."""
     output = Output.make(tmp_path, Random(4))
     wanted = (output.out / "checkpoint").read_bytes()
     path = min((output.out / "consumequeue" / "A" / "0").iterdir())
@@ -208,7 +208,7 @@ def test_the_checkpoint_does_not_promise_what_was_cut_off(tmp_path: Path) -> Non
 
 
 def test_multi_dispatch_queues_are_not_removed_by_mistake(tmp_path: Path) -> None:
-    """Settings that do not derive them are told, and nothing is touched."""
+    """Settings that do not derive them are an error, and nothing is touched."""
     output = Output.make(tmp_path, Random(1))
     queue = output.out / "consumequeue" / "%LMQ%a" / "0"
     queue.mkdir(parents=True)

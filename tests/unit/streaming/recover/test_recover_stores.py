@@ -267,7 +267,7 @@ def test_expiry_goes_on_as_the_rule_says(removed: int, how: str, broker_store: G
 
 
 def test_empty_queues_of_the_wrong_kind_go(broker_store: GetStore, tmp_path: Path) -> None:
-    """They keep 5.5.0 from starting; a directory with a file that nobody knows stays."""
+    """They keep 5.5.0 from starting; a directory with an unknown file stays."""
     store = broker_store("v5-batchcq")
     output = output_of(store, tmp_path / "out")
     before = files_below(output)
@@ -308,7 +308,7 @@ def flip(path: Path, at: int) -> None:
 def test_queues_of_inner_batches_and_ext_units(
     name: str, topic: str, directory: str, harm: str, broker_store: GetStore, tmp_path: Path
 ) -> None:
-    """They are compared, cut and gone on with as plain queues are; then all is as if it had been made anew."""
+    """They are compared, cut and continued like plain queues; then everything is as if it had been made again."""
     found = broker_store(name)
     shutil.copytree(found.root, tmp_path / "store")
     store = replace(found, root=tmp_path / "store")

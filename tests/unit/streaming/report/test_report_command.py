@@ -41,7 +41,7 @@ def state(directory: Path) -> dict[str, bytes]:
 
 
 def test_it_writes_one_file_and_nothing_else(table: Path, tmp_path: Path) -> None:
-    """In the place of the one that was there; the table is as before."""
+    """It replaces the earlier one; the table is unchanged."""
     before, html = state(table), tmp_path / "report.html"
     html.write_text("the last one")
     done = report("--table", table, "--html", html, "--title", "Orders & <more>")

@@ -48,7 +48,7 @@ def utc(milliseconds: int) -> str:
 
 
 def records_of(store: BrokerStore) -> list[Record]:
-    """What the log holds, by a reader that shares no code with reput."""
+    """Return the records of the log, by a reader that shares no code with reput."""
     logs = [store.root / "commitlog", *store.root.glob("dledger-*/data")]
     (log,) = (each for each in logs if each.is_dir() and any(each.iterdir()))
     segments = {int(path.name): path.read_bytes() for path in sorted(log.iterdir()) if path.name.isdecimal()}
@@ -154,7 +154,7 @@ def queue_rows(rng: Random) -> list[dict[str, Any]]:
 
 
 def slow_order(rows: list[dict[str, Any]], since: datetime | None, until: datetime | None) -> tuple[int, int]:
-    """Numbers that are missing, and those that are there again, between the first and the last chosen of each queue."""
+    """Missing and repeated numbers between the first and the last chosen one of each queue."""
     missing = repeated = 0
     queues = defaultdict(list)
     for row in rows:
@@ -188,7 +188,7 @@ def test_gaps_and_repeats_of_queues(seed: int, tmp_path: Path) -> None:
 
 
 def test_queues_of_batches_are_left_out(broker_store: Callable[[str], BrokerStore], tmp_path: Path) -> None:
-    """A batch takes several numbers at once, which is no gap."""
+    """A batch takes several numbers at once, which is not a gap."""
     store = broker_store("v5-batchcq")
     add_store(tmp_path / "table", store.root, broker_conf=store.broker_conf)
     found = figures_of(tmp_path / "table", Selection("BatchQ")).order
@@ -202,7 +202,7 @@ def figures(tmp_path: Path, rows: Sequence[dict[str, Any]], selection: Selection
 @pytest.mark.parametrize("span_s", [0, 0.004, 59, 86_400 * 400, 86_400 * 365 * 1_900])
 @pytest.mark.parametrize("begin", [START, EPOCH - timedelta(days=9, microseconds=1)])
 def test_messages_over_time(span_s: float, begin: datetime, tmp_path: Path) -> None:
-    """Each message is in the step of its time, before 1970 as well; there are not too many steps."""
+    """Each message is in the step of its time, also before 1970; there are not too many steps."""
     rng = Random(str(span_s))
     times = [begin, begin + timedelta(seconds=span_s)]
     times += [begin + timedelta(seconds=rng.random() * span_s) for _ in range(40)]
@@ -360,7 +360,7 @@ def test_what_consumer_groups_did(tmp_path: Path) -> None:
 
 
 def test_columns_that_others_left_empty(tmp_path: Path) -> None:
-    """Rows that somebody else wrote, of which only the topic is known."""
+    """Rows of another writer, of which only the topic is known."""
     rows = [dict.fromkeys(TABLE_SCHEMA.names) | {"topic": "T", "kind": "mine"}] * 2
     page = page_of(write_rows(tmp_path / "table", rows), tmp_path / "page.html")
     assert page.tiles["Messages"][0] == "2"
@@ -368,7 +368,7 @@ def test_columns_that_others_left_empty(tmp_path: Path) -> None:
 
 
 def test_a_table_of_an_earlier_version(tmp_path: Path) -> None:
-    """It has no column that tells kinds: everything else is told."""
+    """It has no column with kinds; the report has all other figures."""
     rows = pa.Table.from_pylist([row_of(queue_offset=number) for number in range(5)], TABLE_SCHEMA)
     old = rows.drop_columns(["kind", "consumer_group", "deliver_time", "first_key"])
     deltalake.write_deltalake(str(tmp_path / "table"), old)

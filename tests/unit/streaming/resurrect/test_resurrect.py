@@ -260,7 +260,7 @@ def test_a_damaged_file_of_which_nothing_tells_is_made_empty(lost: Callable[[str
 
 
 def test_bad_places_and_names(lost: Callable[[str], Lost], tmp_path: Path) -> None:
-    """Nothing is written into a store or over files; a table of another broker is no answer."""
+    """Nothing is written into a store or over files; a table of another broker is refused."""
     store, table = lost("v4-plain"), tmp_path / "messages"
     ledger_of(store, table, NOW_MS)
     at = ["resurrect", "--store", str(store.store), "--broker-conf", str(store.conf)]
@@ -279,7 +279,7 @@ def test_bad_places_and_names(lost: Callable[[str], Lost], tmp_path: Path) -> No
 
 
 def test_the_checkpoint_of_timers(tmp_path: Path) -> None:
-    """It is made where it is lost or empty, and left alone where it is there."""
+    """It is made if it is lost or empty, and otherwise left alone."""
     home = unpack("v5-recalled-timer", tmp_path / "home")
     lost = Lost(BrokerStore(home / "store", home / "broker.conf", {}), tmp_path)
     assert [row for row in lost.resurrect() if row["file"] == "timercheck"] == []

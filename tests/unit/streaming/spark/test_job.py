@@ -1,4 +1,4 @@
-"""What is done beside the driver."""
+"""Actions beside the driver."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from reput.streaming.spark.job import Beside
 
 
 def test_actions_run_at_the_same_time_and_their_errors_are_nobodys() -> None:
-    """Each waits for the other; that one fails is seen by nobody."""
+    """Each waits for the other; the failure of one does not appear anywhere."""
     barrier, ended = threading.Barrier(2, timeout=30), threading.Event()
 
     def fail() -> None:

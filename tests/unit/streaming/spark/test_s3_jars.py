@@ -1,4 +1,4 @@
-"""What a table on S3 adds to Spark, and what it leaves as it is."""
+"""The additions of a table on S3 to Spark, and the settings that stay."""
 
 from __future__ import annotations
 

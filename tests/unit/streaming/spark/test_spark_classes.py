@@ -1,4 +1,4 @@
-"""What lets Spark start sooner is an offer: where something is not as it was, Spark starts as without."""
+"""The files that let Spark start sooner are optional: if anything has changed, Spark starts as without them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a session in the JVM of ``spark-submit`` gets of two sides' settings, and how that JVM is found."""
+"""The settings of a session in the JVM of ``spark-submit``, from two sides, and how that JVM is found."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_workers_print_the_warnings_that_are_asked_for() -> None:
 
 
 def test_the_gateway_is_taken_out_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once; what it is not is none."""
+    """Once; a value that is not a gateway's counts as none."""
     monkeypatch.setattr(environment, "end_with_parent", lambda number: None)
     monkeypatch.setattr(environment, "_taken", [])
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "4711")

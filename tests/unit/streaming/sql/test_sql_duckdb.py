@@ -172,7 +172,7 @@ def test_what_spark_refuses_is_refused(connection: duckdb.DuckDBPyConnection) ->
 def test_the_wall_behind_the_check(
     table: Path, connection: duckdb.DuckDBPyConnection, tmp_path: Path, statement: str
 ) -> None:
-    """DuckDB itself refuses what leads out of the table's files, even if no check were there."""
+    """DuckDB itself refuses everything outside the table's files, even without the check."""
     part = quoted(min(table.glob("*.parquet")))
     with pytest.raises(duckdb.Error):
         connection.execute(statement.format(other=tmp_path / "other", part=part)).fetchall()
@@ -232,7 +232,7 @@ def test_key_filters_leave_files_out(table: Path, condition: str, rows: int, fil
     ],
 )
 def test_a_key_of_one_place_hides_nothing_from_another(table: Path, statement: str, value: int) -> None:
-    """What one part of a statement asks for does not narrow what the rest of it reads."""
+    """A key in one part of a statement does not narrow the rows of the other parts."""
     assert sum(row[0] for row in ask(table, statement)) == value
 
 
@@ -251,7 +251,7 @@ def test_values(table: Path) -> None:
 
 
 def test_the_table_as_it_was(table: Path) -> None:
-    """By version, and by a time at which a version was the newest; what was never there is told."""
+    """By version, and by a time at which a version was the newest; a version that never existed is an error."""
     assert [ask(table, "SELECT count(*) FROM messages", at=version) for version in range(4)] == [
         [(10 * (version + 1),)] for version in range(4)
     ]
@@ -264,7 +264,7 @@ def test_the_table_as_it_was(table: Path) -> None:
 
 
 def test_a_limit(table: Path) -> None:
-    """So many rows, the first of the order; of an endless result, too."""
+    """The first rows of the order, up to the limit; also of an endless result."""
     ordered = "SELECT queue_offset FROM messages ORDER BY queue_offset DESC, queue_id"
     assert ask(table, ordered, limit=3) == [(19,), (19,), (18,)]
     assert len(ask(table, ENDLESS, limit=5)) == 5
@@ -356,7 +356,7 @@ def test_forms_in_files(table: Path, tmp_path: Path) -> None:
 
 
 def test_a_file_is_whole_or_as_it_was(table: Path, tmp_path: Path) -> None:
-    """After a failure in the middle the old file is there and no other; nothing is written into the table."""
+    """A failure in the middle leaves only the old file; nothing is written into the table."""
     out = tmp_path / "out.csv"
     out.write_text("old")
     late = "SELECT CASE WHEN range < 500000 THEN range ELSE error('late') END FROM range(1000000)"
@@ -387,7 +387,7 @@ def test_it_loads_neither_spark_nor_what_it_does_not_need(table: Path) -> None:
 
 
 def test_a_statement_from_standard_input(table: Path) -> None:
-    """Where no statement is given and no terminal is there."""
+    """If no statement is given and standard input is not a terminal."""
     done = subprocess.run(
         command(table, "--format", "csv"),
         input="SELECT count(*) AS n\nFROM messages;\n",
@@ -431,7 +431,7 @@ def test_a_stop_while_it_runs(table: Path, tmp_path: Path, number: signal.Signal
 
 
 def test_an_output_that_is_full(table: Path) -> None:
-    """What failed is said, and that it is standard output."""
+    """The error names the failure, and standard output."""
     with Path("/dev/full").open("wb") as out:
         done = subprocess.run(
             command(table, "--format", "csv", ENDLESS), stdout=out, stderr=subprocess.PIPE, check=False

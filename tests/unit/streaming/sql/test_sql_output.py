@@ -1,4 +1,4 @@
-"""The forms of a query's rows, and what is said of a path that is not a table; no Spark is started."""
+"""The forms of a query's rows, and the errors about a path without a table; no Spark is started."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HOSTILE = "a\x1b]0;x\x07\x9b31m\u202eb\u2028c\td\x7f"
 
 
 class Rows(Result):
-    """Rows that are there."""
+    """Rows in a list."""
 
     def __init__(self, columns: list[str], *rows: tuple[Any, ...]) -> None:
         self.names, self._rows = columns, rows
@@ -143,7 +143,7 @@ def test_columns_of_one_name() -> None:
 
 
 def test_a_wide_row_becomes_a_block() -> None:
-    """What fits is a grid; what does not is a line a column; a file has the grid however wide it is."""
+    """Rows that fit are a grid, others have a line for each column; a file has the grid however wide it is."""
     names = [f"column_{number}" for number in range(80)]
     rows = Rows(names, tuple(range(80)), tuple(range(80)))
     lines = written(rows, "table", width=100).splitlines()
@@ -183,7 +183,7 @@ PATHS: dict[str, tuple[Callable[[Path], Path], str]] = {
 
 @pytest.mark.parametrize("kind", PATHS)
 def test_a_path_that_is_no_table(tmp_path: Path, kind: str) -> None:
-    """What is there instead is said in one line, with the exit code of what a person must look at."""
+    """One line says what was found instead, with the exit code for an operator's attention."""
     make, words = PATHS[kind]
     path = make(tmp_path / "t")
     result = run_reput(["sql", "--table", str(path), "SELECT 1"], code=1)
@@ -193,7 +193,7 @@ def test_a_path_that_is_no_table(tmp_path: Path, kind: str) -> None:
 
 
 def test_a_table_without_permission(tmp_path: Path) -> None:
-    """Tried in a process that is nobody's, since root may read everything."""
+    """Tried in a process of an unprivileged user, since root may read everything."""
     table = unreadable(tmp_path / "t")
     child = os.fork()
     if child == 0:

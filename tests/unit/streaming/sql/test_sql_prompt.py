@@ -33,7 +33,7 @@ class Terminal:
             os.execv(reput, [reput, "sql", "--table", str(table)])
 
     def type(self, text: str, until: bytes) -> bytes:
-        """What is shown up to `until`, and with it; what is shown behind it is left for the next call."""
+        """Return the output up to and including `until`; the output after it is left for the next call."""
         os.write(self._descriptor, text.encode())
         deadline = time.monotonic() + ENDS_WITHIN_S
         while until not in self._unread:

@@ -137,7 +137,7 @@ def an_hour_of(broker: str) -> RunState:
 
 
 def test_the_status_of_many_brokers_is_small() -> None:
-    """It is asked for every two seconds by each page; what is left out of it is told of a broker by its name."""
+    """Each page asks for it every two seconds; a broker's own document has the rest."""
     states = [an_hour_of(f"broker-{number}") for number in range(20)]
     with served(*states) as (port, _):
         overview = ask(port, "/status")[2]
@@ -188,7 +188,7 @@ def descriptors() -> int:
 
 
 def test_many_slow_connections_leave_descriptors(state: RunState, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever opens hundreds and says nothing holds few of them, and others are answered all the time."""
+    """A client that opens hundreds and sends nothing holds few of them, and others are answered all the time."""
     monkeypatch.setattr(http_server, "_CONNECTIONS_MAX", 8)
     with served(state) as (port, _), ExitStack() as stack:
         before = descriptors()

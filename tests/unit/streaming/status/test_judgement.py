@@ -35,7 +35,7 @@ class Run:
         self.busy: set[str] = set()  # queries whose micro-batch is at work
 
     def live(self, seconds: float) -> None:
-        """Let so many seconds pass, with a look each; each query is its `behind_s` behind."""
+        """Let this many seconds pass, with a look in each; each query is its `behind_s` behind."""
         for _ in range(round(seconds)):
             self.clock.now += 1.0
             end = round(1_000 * (self.clock.now - BEGIN))
@@ -151,7 +151,7 @@ def test_large_micro_batches_that_catch_up(run: Run) -> None:
 
 
 def test_a_query_that_waits_beats_what_was_found(run: Run) -> None:
-    """What it waits for, since when; once it runs again the reason is gone."""
+    """The reason has the cause and the begin of the wait; once the query runs again the reason is gone."""
     run.live(10)
     run.state.on_finding("logic", "something")
     run.state.on_waiting("table", "no room\x1b[2J", 5.0, 3)
@@ -169,7 +169,7 @@ def test_a_query_that_waits_beats_what_was_found(run: Run) -> None:
 
 
 def test_what_is_no_record_is_waited_for(run: Run) -> None:
-    """A log that goes on behind it will not do so by itself."""
+    """Even if the log continues after the bytes, the query will not do so by itself."""
     run.live(3)
     run.state.on_bad_end("logic", "the bytes at offset 3 are not a record (BAD_CRC)")
     assert run.judged == (State.WAITING, "logic waits: the bytes at offset 3 are not a record (BAD_CRC)")

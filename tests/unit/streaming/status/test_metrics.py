@@ -1,4 +1,4 @@
-"""What Prometheus is given: every name documented, every figure that of the run."""
+"""The metrics for Prometheus: every name documented, every figure that of the run."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_figures_are_those_of_the_run() -> None:
 
 
 def test_what_a_query_waits_for() -> None:
-    """By the code of the error; gone when it goes on."""
+    """By the code of the error; gone when the query works again."""
     state = run_of("metrics-e")
     state.on_waiting("table", "no room", 5.0, 1, OutputFullError.code)
     table = labels(broker="metrics-e", query="table")

@@ -74,14 +74,14 @@ def test_each_query_has_a_lag_of_its_own_from_its_first_line_on(caplog: pytest.L
 
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The monotonic clock of the lines, in seconds; it goes on where a test says so."""
+    """The monotonic clock of the lines, in seconds; a test moves it."""
     now = [1_000.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     return now
 
 
 def test_lines_are_few_unless_something_was_found(caplog: pytest.LogCaptureFixture, now: list[float]) -> None:
-    """A line a minute says what all batches since the last one did; a finding is told at once; silence says nothing."""
+    """A line a minute has all batches since the last one; a finding is logged at once; silence is not logged."""
     reporter = ProgressReporter(quiet_console(), line_every_s=60.0)
     with caplog.at_level(logging.INFO, "reput"):
         for number in range(100):
@@ -103,7 +103,7 @@ def test_lines_are_few_unless_something_was_found(caplog: pytest.LogCaptureFixtu
 
 
 def test_a_line_that_is_due_is_told_without_a_further_batch(caplog: pytest.LogCaptureFixture, now: list[float]) -> None:
-    """The last batch before a silence is told a minute later, not when the silence ends."""
+    """The last batch before a silence is logged a minute later, not when the silence ends."""
     reporter = ProgressReporter(quiet_console(), line_every_s=60.0)
     with caplog.at_level(logging.INFO, "reput"):
         reporter.on_batch(report("logic", 10))

@@ -1,4 +1,4 @@
-"""What a run remembers: rates, offsets that only grow, and counts from many threads."""
+"""The memory of a run: rates, offsets that only grow, and counts from many threads."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_rate_is_that_of_the_last_minute() -> None:
 
 @pytest.mark.parametrize("step_s", [-3 * 86_400.0, 3 * 86_400.0])
 def test_the_time_of_day_is_set_under_a_run(step_s: float) -> None:
-    """Rates, waits and the judgement go by the clock that nobody sets; what is shown has the time as it is now."""
+    """Rates, waits and the judgement use the clock that cannot be set; displayed times use the present time of day."""
     clock, step = Clock(), 0.0
     state = RunState("a", clock=clock, time_of_day=lambda: 1e9 + clock.now + step)
     for query in ("logic", "table"):

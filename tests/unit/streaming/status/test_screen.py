@@ -128,7 +128,7 @@ def test_a_dumb_terminal_gets_lines(caplog: pytest.LogCaptureFixture, monkeypatc
 
 
 def test_a_terminal_that_gets_narrower_is_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has wrapped the lines that were there, so nobody knows where they begin; a wider one needs nothing."""
+    """It has wrapped the earlier lines, so their begins are unknown; a wider one needs nothing."""
     monkeypatch.setattr(progress, "_REFRESHED_AFTER_S", 600.0)
     console = console_of(100)
     state = RunState("b", clock=Clock())
@@ -202,7 +202,7 @@ def test_a_signal_while_the_modules_are_loaded_leaves_an_empty_line(tmp_path: ob
 
 
 def test_the_first_line_needs_no_heavy_module() -> None:
-    """What the command line loads for a command takes a tenth of a second."""
+    """The command line loads its modules for a command in a tenth of a second."""
     code = (
         "import sys; from reput.streaming.cli.app import application; application('tail')\n"
         "import reput.streaming.process.terminal\n"

@@ -104,7 +104,7 @@ def test_json_is_the_document(output: Path) -> None:
 
 
 def test_killed(output: Path) -> None:
-    """Nobody holds the lock, and the document says that it runs."""
+    """The lock is free, but the document says that the run works."""
     write(output, run_state())
     code, text = asked(output)
     assert code == 3
@@ -112,7 +112,7 @@ def test_killed(output: Path) -> None:
 
 
 def test_stopped_with_an_error(output: Path) -> None:
-    """What the run's last words were, in one line, whatever stood in them."""
+    """The run's last words in one line, whatever they contain."""
     state = run_state()
     with StatusPublisher([(state, output)], {}) as publisher:
         publisher.write_files()
@@ -137,7 +137,7 @@ def test_hanging(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("days", [-3, 3])
 def test_the_time_of_day_is_set(days: int, output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It makes a status neither old nor new: how long ago it was written is by a clock that nobody sets."""
+    """It makes a status neither old nor new: the age of the file is measured by a clock that cannot be set."""
     write(output, run_state())
     real = time.time
     monkeypatch.setattr(status_document.time, "time", lambda: real() + days * 86_400)
@@ -149,7 +149,7 @@ def test_the_time_of_day_is_set(days: int, output: Path, monkeypatch: pytest.Mon
 
 
 def test_after_a_start_of_the_machine_the_time_of_day_counts(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other clock began anew."""
+    """The other clock began again."""
     write(output, run_state())
     path = output.joinpath(*STATUS_FILE)
     path.write_text(json.dumps({**json.loads(path.read_bytes()), "boot": "another"}))
@@ -159,7 +159,7 @@ def test_after_a_start_of_the_machine_the_time_of_day_counts(output: Path, monke
 
 
 def test_what_was_never_kept(tmp_path: Path, output: Path) -> None:
-    """One line each: no output, none of a tail, a file that is none, one of a later release."""
+    """One line each: no output, no tail's output, a file of another kind, one of a later release."""
     assert asked(tmp_path / "none")[0] == 1
     assert f"no status at {output.joinpath(*STATUS_FILE)}" in asked(output)[1]
     for content, words in ((b"{", "is not a status of reput"), (b'{"formatVersion": 99}', "has format 99")):

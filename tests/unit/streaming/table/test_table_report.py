@@ -1,4 +1,4 @@
-"""What `reput table` prints of others' texts, and of what is left."""
+"""The output of `reput table` with texts of others, and with remains of forgotten rows."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def test_ranges_of_a_batch(
 
 
 def test_a_query_for_both_takes_the_lesser_sizes(tmp_path: Path) -> None:
-    """What either may take at most."""
+    """Each of the two has its own maximum."""
     settings = ["maxBytesPerTrigger=900m", "tableMaxBytesPerTrigger=800m", "tableMaxBytesPerPartition=70m"]
     config = load_config(tmp_path, overrides=["sparkMaster=local[2]", "maxMessagesPerTrigger=7", *settings])
     assert BatchSizes(800 * MIB, 7, 70 * MIB, 140 * MIB) == BatchSizes.of(config, [LOGIC, TABLE])

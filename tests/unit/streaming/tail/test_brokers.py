@@ -81,7 +81,7 @@ class Scene:
 
 
 class RunningTail:
-    """What `Tail` is to its caller."""
+    """The part of `Tail` that its caller uses."""
 
     def __init__(self, scene: Scene, reporter: ProgressReporter) -> None:
         self._scene = scene
@@ -173,7 +173,7 @@ def test_one_that_may_pass_begins_again(scenes: list[Scene]) -> None:
 
 
 def test_a_pause_ends_with_a_stop(scenes: list[Scene]) -> None:
-    """Then what ended it is told."""
+    """Then the error that ended it is reported."""
     a, b, _ = scenes
     b.ends.append(TransientError("no room"))
     with running(a, b, again_after_s=600) as brokers:
@@ -199,7 +199,7 @@ def test_the_end_of_all_ends_the_process(scenes: list[Scene]) -> None:
 
 
 def test_spark_that_does_not_start_ends_all_and_is_tried_once(scenes: list[Scene]) -> None:
-    """Each says why; nobody tries again what another one has just tried in vain."""
+    """Each reports the reason; none repeats the attempt of another that has just failed."""
     spark = SparksSessions([EnvironmentSetupError("no Java")])
     runs = [scene.run for scene in scenes]
     brokers = Brokers(runs, spark.make, Console(file=io.StringIO()), {}, available_now=False)
@@ -212,7 +212,7 @@ def test_spark_that_does_not_start_ends_all_and_is_tried_once(scenes: list[Scene
 
 
 def test_spark_that_starts_later(scenes: list[Scene]) -> None:
-    """Whoever begins again starts it again, for all."""
+    """The broker that begins again starts it again, for all."""
     a, b, _ = scenes
     spark = SparksSessions([TransientError("too busy")])
     with running(a, b, spark=spark):
@@ -221,7 +221,7 @@ def test_spark_that_starts_later(scenes: list[Scene]) -> None:
 
 
 def test_a_stop_before_spark_runs(scenes: list[Scene]) -> None:
-    """Nobody begins, and that is no failure."""
+    """None begins, and that is not a failure."""
     a, b, _ = scenes
     with running(a, b) as brokers:
         brokers.stop()

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Running:
-    """A tail without Spark: its sinks are open, its service looks at the log by a clock that stands."""
+    """A tail without Spark: its sinks are open, its service looks at the log by a clock that does not move."""
 
     output: Output
     run: SinkRun
@@ -169,7 +169,7 @@ def test_a_long_run_goes_on_at_the_next_step() -> None:
 
 
 def check(output: Output, report: CleanReport) -> None:
-    """What is left has the bytes of a run from which nothing expired, and only leading files are gone."""
+    """The remaining files have the bytes of a run from which nothing expired, and only leading files are gone."""
     expected = expected_queue_files(output.records, output.settings)
     found = queue_files(output.out)
     assert found == {path: expected[path] for path in found}
@@ -187,7 +187,7 @@ def check(output: Output, report: CleanReport) -> None:
 
 @pytest.mark.parametrize("seed", range(25))
 def test_all_else_agrees_with_it(seed: int) -> None:
-    """Segments go in the middle of a run, twice: batches, replays, a restart, and all commands go on with the rest."""
+    """Segments go in the middle of a run, twice: batches, replays, a restart and all commands continue."""
     rng = Random(seed)
     with TemporaryDirectory(dir=MEMORY) as directory, no_fsync():
         output = Output.make(Path(directory), rng, 150, done=rng.choice([0.5, 0.8]))
@@ -232,7 +232,7 @@ def replaced(output: Output, records: list[Any]) -> Output:
 
 
 def check_rebuilt(output: Output, least: int) -> None:
-    """What a rebuild makes of the log that is left has the same entries for the same queue offsets."""
+    """A rebuild of the remaining log has the same entries for the same queue offsets."""
     rebuild(output.config, output.root / "fresh")
     size = output.settings.consume_queue_file_bytes
     left = {(disk.topic, disk.queue_id): disk for disk in load_queues(output.out, KIND, size)}
@@ -287,7 +287,7 @@ def test_all_kinds_of_queues(name: str, broker_store: Callable[[str], BrokerStor
 
 
 def one_step(config: PipelineConfig, out: Path) -> CleanReport | None:
-    """What a tail without a new record does after its start."""
+    """Do the first step of a tail after its start, without a new record."""
     log = LogReader(SourceOptions.parse(config.source_options()))
     files = DurableFiles(out)
     logic = LogicSinks.open(config, files)
@@ -299,7 +299,7 @@ def one_step(config: PipelineConfig, out: Path) -> CleanReport | None:
 
 
 def differences(config: PipelineConfig, out: Path) -> list[Difference]:
-    """What `reput verify` finds."""
+    """Return the differences that `reput verify` finds."""
     sections = StoreVerification(config, out).run(SerialTasks())
     return [difference for section in sections for difference in section.findings.first]
 
@@ -346,7 +346,7 @@ def test_what_the_sinks_hold_is_what_is_on_disk() -> None:
 
 
 def open_files() -> list[str]:
-    """What this process has open."""
+    """Return the open files of this process."""
     found = []
     for path in Path("/proc/self/fd").iterdir():
         with suppress(FileNotFoundError):  # the listing's own
@@ -358,7 +358,7 @@ def open_files() -> list[str]:
 
 
 def test_another_log_is_no_reason(running: Running) -> None:
-    """It begins further on, and has not the record that the sinks had last: nothing goes until it is there again."""
+    """It begins further on, and lacks the last record of the sinks: no file goes until that record is back."""
     last = running.expire(3)
     before = tree(running.output)
     (at, data) = max((int(path.name), path.read_bytes()) for path in running.output.log.iterdir())
@@ -375,7 +375,7 @@ def test_another_log_is_no_reason(running: Running) -> None:
 
 
 def test_a_log_that_begins_behind_the_sinks_is_no_reason() -> None:
-    """What they still had to read has expired: the query says so, and goes on first or not at all."""
+    """Records that they still had to read have expired: the query reports that, and continues first or not at all."""
     with TemporaryDirectory(dir=MEMORY) as directory, no_fsync():
         output = Output.make(Path(directory), Random(3), 150, done=0.4)
         with SinkRun(output.out, output.settings) as run:
@@ -403,7 +403,7 @@ def test_a_log_that_cannot_be_listed_is_the_querys_concern(running: Running, cap
 
 
 def test_a_failure_is_one_warning_and_tried_again(running: Running, caplog: pytest.LogCaptureFixture) -> None:
-    """What else has expired goes all the same; the warning comes once, and the run goes on."""
+    """Other expired files go all the same; the warning comes once, and the run continues."""
     begin = running.expire(4)
     planned = expire_output(running.output.config, running.output.out, dry_run=True)
     stuck = next(path for path in planned.removed if path.startswith("consumequeue/A/0/"))

@@ -266,7 +266,7 @@ def test_a_mark_of_rows_that_are_gone_is_not_believed(broker: Broker) -> None:
 
 
 def test_a_crash_while_moves_wait_loses_no_time(broker: Broker) -> None:
-    """What was seen and not written is found again, after the last time that the ledger has."""
+    """Moves that were seen but not written are found again, after the last time in the ledger."""
     watch = broker.start(trigger_ms=3_600_000)
     broker.write({"orders@billing": {0: 10}})
     watch.look()

@@ -1,4 +1,4 @@
-"""What a micro-batch asks of the log: whether the sinks' last record is there, and what of it has gone."""
+"""The checks of the log for a micro-batch: whether it has the sinks' last record, and which records have gone."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_the_sinks_last_record(fail: bool, offsets: list[int], tmp_path: Path) -
 
 
 def test_a_log_that_was_cut_before_a_planned_end(offsets: list[int], tmp_path: Path) -> None:
-    """In the last segment that was begun a place that is no record is the log's end; before it, it is damage."""
+    """In the last segment that was begun, bytes that are not a record are the log's end; before it, they are damage."""
     asked = continuity(tmp_path, fail=True)
     last = 2 * SIZE
     for path in tmp_path.iterdir():

@@ -81,7 +81,7 @@ def query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Query:
 
 
 def test_the_end_of_a_batch_is_written_while_the_next_one_is_planned(query: Query, tmp_path: Path) -> None:
-    """And before anything of the next one; all is there when it is settled, and told in one report a batch."""
+    """And before anything of the next one; after `settle` everything is on disk, and each batch has one report."""
     may_write = threading.Event()
 
     def wait(_end: int) -> None:
@@ -104,7 +104,7 @@ def test_the_end_of_a_batch_is_written_while_the_next_one_is_planned(query: Quer
 
 
 def test_a_wave_waits_for_the_end_of_the_batch_before(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reading goes on meanwhile."""
+    """Reading continues meanwhile."""
     monkeypatch.setattr(micro_batch, "worth_a_wave", lambda *_: 1)
     may_write = threading.Event()
 
@@ -130,7 +130,7 @@ def test_a_wave_waits_for_the_end_of_the_batch_before(query: Query, monkeypatch:
 def test_an_end_that_cannot_be_written_is_told_once_and_nothing_is_written_behind_it(
     query: Query, what_comes_next: str
 ) -> None:
-    """Whoever comes next hears of it; after that the sinks have to be opened anew, and nobody asks again."""
+    """The next call gets the error; after that the sinks have to be opened again, and there is no further call."""
 
     def fail(end: int) -> None:
         if end == query.ends[1]:

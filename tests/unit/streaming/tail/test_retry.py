@@ -37,7 +37,7 @@ def test_pauses_grow_and_the_last_attempt_is_made_at_the_end(clock: Clock) -> No
 
 
 def test_what_attempts_take_counts(clock: Clock) -> None:
-    """An opening of half a minute is no reason to try for longer."""
+    """An opening of half a minute does not make the row longer."""
     began = clock.now
     assert pauses(Retry(100, clock=clock), clock, opening_s=30) == [1, 2, 5, 2]
     assert clock.now - began == 130
@@ -61,7 +61,7 @@ def test_a_query_that_goes_on_begins_a_new_row(clock: Clock) -> None:
 
 
 def test_each_longer_pause_is_told_and_then_only_another_failure(clock: Clock) -> None:
-    """A log that is away for a night is not a line a minute."""
+    """A log that cannot be reached for a night is not a line a minute."""
     retry = Retry(10_000, clock=clock)
     failures = ["full"] * 9 + ["away"] * 3
     told = []

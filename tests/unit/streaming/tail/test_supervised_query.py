@@ -1,4 +1,4 @@
-"""A query that fails is closed, waited for and opened again, and nobody else is held up by it; without Spark."""
+"""A query that fails is closed, waited for and opened again, and does not delay the others; without Spark."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class Scene:
             time.sleep(0.005)
 
     def look_for(self, seconds: float) -> None:
-        """Look for so many seconds of the clock, each opening of which ends at once."""
+        """Look for this many seconds of the clock; each opening in them ends at once."""
         until = self.clock.now + seconds
         while self.clock.now < until:
             self.query.look()
@@ -171,7 +171,7 @@ def test_a_query_that_ended_is_looked_at_for_its_error(ends_before: int, scene: 
 
 
 def test_spark_is_asked_one_question_of_a_query_that_runs(scene: Scene) -> None:
-    """What failed in a batch, or beside one, is known without it."""
+    """A failure in a batch, or beside one, is known without it."""
     query = SparksQuery(1000)
     scene.query.begin(scene.open(query))
     assert all(scene.query.look() for _ in range(5))
@@ -182,7 +182,7 @@ def test_spark_is_asked_one_question_of_a_query_that_runs(scene: Scene) -> None:
 
 
 def test_a_query_that_runs_is_asked_about_now_and_then() -> None:
-    """But at once where something failed, until it has got on: a pause is as long as it is said to be."""
+    """But at once after a failure, until it works: a pause is as long as it is reported to be."""
     scene = Scene(asked_every_s=0.5)
     running, again = SparksQuery(1000), SparksQuery(1000)
     scene.next_ones += [again]
@@ -247,7 +247,7 @@ def test_a_batch_that_does_not_begin_after_a_stop_is_no_failure(scene: Scene) ->
 
 
 def test_it_waits_is_opened_again_and_goes_on(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
-    """Each failure is told once, with the pause; the end of it once; and the reporter knows all the while."""
+    """Each failure is reported once, with the pause; the end of it once; and the reporter always knows the state."""
     caplog.set_level(logging.INFO, "reput")
     scene.next_ones += [full(), OSError(5, "Input/output error", "/out/x"), SparksQuery()]
     scene.query.begin(scene.open(SparksQuery(1, full())))
@@ -291,7 +291,7 @@ def test_a_query_without_anything_to_do_goes_on_too(scene: Scene) -> None:
 
 
 def test_progress_between_two_failures_gives_all_the_time_again(scene: Scene) -> None:
-    """Even if the query failed before anybody saw that it had gone on."""
+    """Even if the query failed before a look saw that it had worked."""
     scene.next_ones += [SparksQuery(1, full())] * 3 + [SparksQuery()]
     scene.query.begin(scene.open(SparksQuery(1, full())))
     scene.look_until(lambda: scene.query.query is None)
@@ -338,7 +338,7 @@ def test_a_stop_during_a_pause_needs_no_end_of_it(scene: Scene) -> None:
 
 
 def test_a_stop_while_it_is_opened_waits_for_that_and_closes_it(scene: Scene) -> None:
-    """Nobody writes behind the back of a run that has ended."""
+    """Nothing is written after a run has ended."""
     is_due = threading.Event()
     opener = scene.open_next
 
@@ -359,7 +359,7 @@ def test_a_stop_while_it_is_opened_waits_for_that_and_closes_it(scene: Scene) ->
 
 @pytest.mark.parametrize("passes", [True, False])
 def test_a_failure_found_at_a_stop(passes: bool, scene: Scene) -> None:
-    """What may pass is left to the next start; a person hears of the rest."""
+    """A failure that may pass is left to the next start; any other is reported."""
     error = full() if passes else CorruptRecordError("no record", file="/log")
     scene.query.begin(scene.open(SparksQuery(0, error)))
     if passes:
@@ -372,7 +372,7 @@ def test_a_failure_found_at_a_stop(passes: bool, scene: Scene) -> None:
 
 
 def test_a_query_whose_spark_does_not_answer(scene: Scene) -> None:
-    """What Spark raises on a question is a failure like any other, and it need not be told to stop."""
+    """An error of Spark's on a question is a failure like any other, and Spark need not be asked to stop."""
     silent = SparksQuery()
     scene.query.begin(scene.open(silent))
     silent._ask = silent.stop = lambda: (_ for _ in ()).throw(ConnectionRefusedError(111, "Connection refused"))  # type: ignore[assignment]
@@ -382,7 +382,7 @@ def test_a_query_whose_spark_does_not_answer(scene: Scene) -> None:
 
 
 def test_a_query_is_renewed_without_a_failure(scene: Scene) -> None:
-    """It is closed, opened once more, and nothing tells of a failure; the run goes on meanwhile."""
+    """It is closed and opened again, and no failure is reported; the run continues meanwhile."""
     scene.next_ones += [SparksQuery()]
     scene.query.begin(scene.open(SparksQuery()))
     scene.query.renew()

@@ -26,7 +26,7 @@ def machine() -> Machine:
 
 
 def test_set_back_is_noticed_once(machine: Machine) -> None:
-    """By how much, from the moment when the watch was made; each time anew."""
+    """By how much, from the moment when the watch was made; each change counts again."""
     for _ in range(2):
         machine.epoch -= 3 * DAY_S
         machine.clock.now += 0.2
@@ -35,7 +35,7 @@ def test_set_back_is_noticed_once(machine: Machine) -> None:
 
 
 def test_forwards_a_suspended_machine_and_little_steps_are_nothing(machine: Machine) -> None:
-    """Nobody waits longer for these: while a machine is suspended, the time of day alone goes on."""
+    """No query waits longer for these: while a machine is suspended, only the time of day moves."""
     for step in (3 * DAY_S, 8 * 3_600.0, -0.9 * NOTICED_FROM_S, 0.3):
         machine.epoch += step
         machine.clock.now += 0.2

@@ -1,4 +1,4 @@
-"""What an executor says of itself is judged by the driver, in one line; its task runs here as it does there."""
+"""The driver judges an executor's answer, in one line; the executor's task runs here as it does there."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOKEN = "0123456789abcdef"
 
 
 def said(read: list[Path], probes: list[Path], token: str = TOKEN) -> Said:
-    """What a task says on an executor that shares all."""
+    """Return a task's answer on an executor that shares everything."""
     look = pickle.loads(cloudpickle.dumps(_look(list(map(str, read)), list(map(str, probes)), token)))
     (words,) = look(iter([1]))
     return dict(words)

@@ -84,7 +84,7 @@ def test_an_error_arrives_as_it_was_and_nothing_goes_on(tmp_path: Path) -> None:
 
 
 def test_memory_that_is_freed_stays_with_the_process() -> None:
-    """What a range took is there for the next one, and no page of it is cleared again."""
+    """The memory of a range is kept for the next one, and its pages are not cleared again."""
 
     def faults(_: int) -> str:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -113,7 +113,7 @@ def test_a_process_that_dies_is_told() -> None:
 
 
 def test_one_that_died_idle_holds_up_nobody() -> None:
-    """Nobody asked anything of it any more; the others would wait for a lock that it held."""
+    """It had no work any more; the others would wait for a lock that it held."""
     with ProcessTasks(2) as tasks:
         killed = tasks.run(lambda _: os.getpid(), 4)[0]
         os.kill(killed, signal.SIGKILL)
@@ -137,7 +137,7 @@ time.sleep(600)
 
 
 def test_they_end_with_a_parent_that_is_killed() -> None:
-    """Nobody else would end them."""
+    """No other process would end them."""
     with subprocess.Popen([sys.executable, "-c", _PARENT], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         workers = [int(word) for word in parent.stdout.readline().split()]
@@ -199,7 +199,7 @@ tasks.run(work, 100)
 
 
 def test_a_parent_that_is_killed_leaves_no_words() -> None:
-    """The results have no reader any more: that is no traceback of each process."""
+    """The results have no reader any more: the processes print no tracebacks."""
     done = subprocess.run([sys.executable, "-c", _DIES_AMID], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (-signal.SIGKILL, "")
 

@@ -88,7 +88,7 @@ def test_both_went_on(tmp_path: Path) -> None:
 
 
 def test_one_is_behind(tmp_path: Path) -> None:
-    """What it lacks it would copy; a group of the other one is ahead of it."""
+    """It would copy the messages that it lacks; a group of the other one is ahead of it."""
     pair = Pair.of(tmp_path, [message(number, "more") for number in range(30)], [])
     pair.epochs("here", (1, 0))
     pair.epochs("there", (1, 0))
@@ -108,7 +108,7 @@ def test_the_same(tmp_path: Path) -> None:
 
 
 def test_epochs_that_hide_a_difference(tmp_path: Path) -> None:
-    """Both logs went on in what both call epoch 1: a replica would keep its own messages and follow the other one."""
+    """Both logs grew in what both call epoch 1: a replica would keep its own messages and follow the other one."""
     pair = Pair.of(tmp_path, [message(1, "mine")], [message(2, "other")])
     for side in ("here", "there"):
         pair.epochs(side, (1, 0))

@@ -59,7 +59,7 @@ def told(sections: list[StoreSection]) -> list[Difference]:
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Output:
-    """A store with queues of several files, and a full index file, that nobody changes."""
+    """A store with queues of several files, and a full index file; tests must not change it."""
     with no_fsync():
         return Output.make(tmp_path_factory.mktemp("sound"), Random(7), 80)
 
@@ -107,7 +107,7 @@ def test_reputs_own_output_is_sound(sound: Output) -> None:
 
 
 def test_an_output_that_is_behind(tmp_path: Path) -> None:
-    """What the sinks' progress does not claim is not missing."""
+    """Records that the sinks' progress does not claim are not missing."""
     with no_fsync():
         behind = Output.make(tmp_path, Random(3), 60, done=0.6)
     sections = verify(behind.config, behind.out)
@@ -117,7 +117,7 @@ def test_an_output_that_is_behind(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_records_out_of_order(seed: int, tmp_path: Path) -> None:
-    """Gaps, repeats and restarts of queue offsets: placed by the broker's rules, which is no difference."""
+    """Gaps, repeats and restarts of queue offsets: placed by the broker's rules, which is not a difference."""
     rng = Random(seed)
     messages = [
         replace(message, queue_offset=rng.choice([None, None, None, 0, 1, rng.randrange(30)]))
@@ -379,7 +379,7 @@ def test_a_put_that_was_not_finished(output: Output, sound: Output) -> None:
 
 
 def test_a_missing_key(output: Output, sound: Output) -> None:
-    """The keys behind it have moved up, as if it had never been put."""
+    """The keys after it have moved up, as if it had never been put."""
     path = index_of(output, 0)
     taken = index_entry(path, 3)
     rewrite_index(output, lambda entries: np.delete(entries, 2))
@@ -510,7 +510,7 @@ def without_meaning(path: Path, at: int, before: bytes, after: bytes) -> bool:
 
 
 def flip(sound: Output, output: Output, path: Path, at: int, mask: int) -> None:
-    """Change a byte of a copy, see that it is told, and change it back."""
+    """Change a byte of a copy, check that verify reports it, and change it back."""
     before = path.read_bytes()
     overwrite(path, at, bytes([before[at] ^ mask]))
     after = path.read_bytes()

@@ -44,7 +44,7 @@ def broker(tmp_path: Path) -> Broker:
 
 
 def verified(broker: Broker) -> dict[str, Any]:
-    """What the report says of the ledger; the exit code says the same."""
+    """Return the report's section about the ledger; the exit code agrees with it."""
     words = ["verify", "--store", str(broker.store), "--table", str(broker.table), "--json"]
     for option in ("broker=broker-a", "consumeQueueEnable=false", "messageIndexEnable=false"):
         words += ["-o", option]
@@ -142,7 +142,7 @@ def test_a_move_is_added(
 
 
 def test_rows_behind_the_last_transaction(broker: Broker) -> None:
-    """A tail would write them once more: it goes on from its transaction."""
+    """A tail would write them again, because it continues from its transaction."""
     at = broker.rows()[-1]["seen_after"] + timedelta(seconds=10)
     row = {"broker": "broker-a", "consumer_group": "billing", "topic": "orders", "queue_id": 0, "offset_before": 30}
     row |= {"offset_after": 40, "seen_after": at, "move": "progress"}

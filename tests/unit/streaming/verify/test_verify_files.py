@@ -105,7 +105,7 @@ def test_in_processes_as_alone(output: Output, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("from_bytes", [0, 1 << 40])
 def test_an_error_of_a_task_is_one_line(from_bytes: int, output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A record in the middle of the log that is none: where, and what was found; wherever the task ran."""
+    """For a bad record in the middle of the log: where, and what was found; wherever the task ran."""
     monkeypatch.setattr(verify_command, "_PROCESSES_FROM_BYTES", from_bytes)
     segment = sorted(output.log.iterdir())[1]
     overwrite(segment, 4, b"\0\0\0\0")
@@ -153,7 +153,7 @@ def test_a_manifest(output: Output, tmp_path: Path) -> None:
 
 
 def test_a_store_that_went_on(tmp_path: Path) -> None:
-    """Files that grew at their end, and new ones, are no difference; a byte that was known is one."""
+    """Files that grew at their end, and new ones, do not differ; a byte that was known does."""
     output = Output.make(tmp_path / "made", Random(6), 60, done=0.5)
     manifest = tmp_path / "manifest"
     assert run(output, "--write-manifest", manifest).exit_code == 0

@@ -1,4 +1,4 @@
-"""`reput verify` where the log lacks something: what leads there is counted, what a replay has moved is told."""
+"""`reput verify` of a log that lacks something: it counts entries that lead there, and those that a replay moved."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def leading_to(output: Output, missing: list[tuple[int, int]]) -> tuple[int, int
 
 @pytest.mark.parametrize("segments", [(1,), (3,), (2, 3), (1, 5), (4, 6)])
 def test_whole_queues_over_a_hole(segments: tuple[int, ...], output: Output) -> None:
-    """What leads into a hole is counted once; all else is compared, and nothing differs."""
+    """Each entry that leads into a hole is counted once; everything else is compared, and nothing differs."""
     missing = lose(output, *segments)
     sections = check(output)
     assert found_in(sections) == {}
@@ -104,7 +104,7 @@ def test_an_entry_beside_a_hole(where: str, field: str, output: Output) -> None:
 
 
 def test_entries_into_a_hole_out_of_order(output: Output) -> None:
-    """Two entries into a hole that stand in the wrong order are no entries of any log."""
+    """Two entries into a hole in the wrong order are not entries of any log."""
     (begin, end), *_ = lose(output, 3)
     for path, units in all_units(output).items():
         rows = np.flatnonzero((units["physical_offset"] >= begin) & (units["physical_offset"] < end))
@@ -130,7 +130,7 @@ def test_a_key_beside_a_hole(output: Output) -> None:
 
 
 def test_entries_that_a_replay_has_moved(output: Output) -> None:
-    """They are right, since a broker's replay of this log makes the same; their number is told, with the first."""
+    """They are right, since a broker's replay of this log makes the same; the report counts them, with the first."""
     (begin, end), *_ = lose(output, 3)
     shutil.rmtree(output.out)
     allowed = record_bounds(output.records)

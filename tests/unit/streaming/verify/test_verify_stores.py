@@ -145,7 +145,7 @@ def test_an_expired_entry_in_the_middle_is_none(copy: GetCopy) -> None:
 
 
 def test_a_dead_brokers_queues_may_be_behind(copy: GetCopy) -> None:
-    """With an abort file, records behind the last entry of all queues are dispatched at the next start; else not."""
+    """With an abort file, records after the last entry of all queues are dispatched at the next start; else not."""
     store = copy("v4-killed")
     last = max(
         (path for path in (store.root / "consumequeue").glob("*/*/*")),

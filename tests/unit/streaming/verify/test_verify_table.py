@@ -63,7 +63,7 @@ def output(tmp_path: Path) -> Output:
 
 
 def kinds(output: Output, table: Path, *more: str) -> dict[str, int]:
-    """What `reput verify` finds in the table, by kind."""
+    """Return the findings of `reput verify` in the table, by kind."""
     result = run(output, "--table", table, "--json", *more)
     assert result.stdout, (result.output, result.exception)
     found: dict[str, int] = json.loads(result.stdout)["parts"]["table"]["by_kind"]
@@ -79,7 +79,7 @@ def test_rows_of_the_log(output: Output, table: Path) -> None:
 
 
 def test_rows_that_differ(output: Output, table: Path) -> None:
-    """One is gone, one is there twice, one has another checksum."""
+    """One is gone, one appears twice, one has another checksum."""
     written = deltalake.DeltaTable(str(table))
     rows = written.to_pyarrow_table().filter(pc.field("broker") == BROKER).sort_by("physical_offset")
     gone, twice, changed = (rows["physical_offset"][at].as_py() for at in (3, 20, 49))
@@ -192,7 +192,7 @@ def test_every_row_was_changed(output: Output, table: Path) -> None:
 
 
 def test_rows_of_an_earlier_version(output: Output, table: Path) -> None:
-    """Their later columns are null, which is told and is no difference; another topic is one all the same."""
+    """Null in their later columns is noted but is not a difference; another topic still is one."""
     written = deltalake.DeltaTable(str(table))
     written.update(dict.fromkeys(sorted(LATER_NAMES), "NULL"), predicate=f"broker = '{BROKER}'")
     assert kinds(output, table) == {}
