@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 SOURCE_DIR = Path(__file__).resolve().parent
@@ -83,7 +84,7 @@ def resolve_class_path(version: str, cache_dir: Path, part: str = BROKER) -> str
 
 
 def compile_client(version: str, class_path: str, cache_dir: Path, part: str = BROKER) -> Path:
-    """Return the directory of the client's classes, compiled against one release; javac runs only once.
+    """Return the jar of the client's classes, compiled against one release; javac runs only once.
 
     With `STORE`, only the classes that need no more than a store.
 
@@ -94,21 +95,19 @@ def compile_client(version: str, class_path: str, cache_dir: Path, part: str = B
     """
     names = _OF_A_STORE if part == STORE else ("*",)
     sources = sorted(path for name in names for path in SOURCE_DIR.glob(f"{name}.java"))
-    classes = cache_dir / f"classes-{part}-{version}-{_digest(sources)}"
-    if classes.exists():
-        return classes
+    # A jar, because the JVM archives no classes of directories.
+    jar = cache_dir / f"classes-{part}-{version}-{_digest(sources)}.jar"
+    if jar.exists():
+        return jar
     cache_dir.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache_dir) as scratch:
         output = Path(scratch, "classes")
         options = ["-nowarn", "-encoding", "UTF-8", "-d", str(output), "-cp", class_path]
         _run(["javac", *options, *map(str, sources)], JAVAC_TIMEOUT_S)
-        try:
-            output.rename(classes)
-        except OSError:
-            # Another process was first; its classes have the same sources.
-            if not classes.exists():
-                raise
-    return classes
+        # Another process may have been first; its classes have the same sources, and archives may be of them.
+        with suppress(FileExistsError):
+            os.link(shutil.make_archive(str(output), "zip", output), jar)
+    return jar
 
 
 def _digest(files: Sequence[Path]) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from broker.artifacts import HarnessError
+from broker.class_archive import ClassArchive
 
 LOOPBACK = "127.0.0.1"
 POLL_S = 0.05
@@ -49,6 +50,8 @@ class JavaProcess:
         Where the process runs; ``stdout`` and ``stderr`` are appended there.
     environment
         Variables set beside those of this process.
+    archive
+        Of the main class, if the JVM is to use one.
     """
 
     def __init__(
@@ -57,13 +60,16 @@ class JavaProcess:
         main_class: Sequence[str],
         directory: Path,
         environment: Mapping[str, str],
+        archive: ClassArchive | None = None,
     ) -> None:
+        self._archive = archive
+        options = archive.options() if archive is not None else []
         self.stdout = directory / "stdout"
         self.stderr = directory / "stderr"
         with self.stdout.open("ab") as out, self.stderr.open("ab") as err:
             self._popen = subprocess.Popen(
                 # RocksDB and netty leave libraries and keys in the directory for temporary files when they are killed.
-                ["java", *ADD_OPENS, f"-Djava.io.tmpdir={directory}", *command, "Guard", *main_class],
+                ["java", *ADD_OPENS, f"-Djava.io.tmpdir={directory}", *options, *command, "Guard", *main_class],
                 cwd=directory,
                 env={**os.environ, "LC_ALL": "C.UTF-8", **environment},
                 stdin=subprocess.PIPE,
@@ -77,6 +83,11 @@ class JavaProcess:
     def pid(self) -> int:
         """The process id, also the id of its group."""
         return self._popen.pid
+
+    @property
+    def writes_archive(self) -> bool:
+        """Whether it leaves an archive of its classes if it ends by itself."""
+        return self._archive is not None and self._archive.is_written
 
     def exit_code(self) -> int | None:
         """Return the exit code, negative for a signal; None while it runs."""
@@ -99,6 +110,8 @@ class JavaProcess:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._popen.pid, signal.SIGKILL)
             self._popen.wait()
+        elif self._archive is not None:
+            self._archive.keep()
         if self._popen.stdin is not None:
             self._popen.stdin.close()
         atexit.unregister(self.end)

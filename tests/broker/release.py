@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from broker.artifacts import BROKER, compile_client, resolve_class_path
+from broker.class_archive import ClassArchive
 from broker.java_process import JavaProcess
 
 DEFAULT_WORK_DIR = Path(__file__).resolve().parents[2] / ".work" / "broker"
 
-# A process of a test lives for a minute: compiling its code well would take more time than it gives.
-SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+# A process of a test lives for a minute: compiling its code well would take more time than it gives. Nobody asks for
+# TLS, whose certificate takes a server two seconds.
+SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dtls.server.mode=disabled")
 
 LOGBACK = """<configuration>
   <appender name="file" class="ch.qos.logback.core.FileAppender">
@@ -52,12 +54,12 @@ class Release:
         is_short_lived: bool = True,
         part: str = BROKER,
     ) -> None:
-        self.version = version
+        self.version, self._part = version, part
         self.is_short_lived = is_short_lived
         self.work_dir = (work_dir or DEFAULT_WORK_DIR).resolve()
         jars = resolve_class_path(version, self.work_dir, part)
-        classes = compile_client(version, jars, self.work_dir, part)
-        self.class_path = f"{classes}:{jars}"
+        client = compile_client(version, jars, self.work_dir, part)
+        self.class_path = f"{client}:{jars}"
 
     def launch(self, home: Path, jvm: Sequence[str], *main_class: str) -> JavaProcess:
         """Start a main class of this release with all its logs below ``home``."""
@@ -76,4 +78,8 @@ class Release:
             f"-Drmq.logback.configurationFile={conf / 'logback.xml'}",
             f"-Dlogback.configurationFile={conf / 'logback.xml'}",
         ]
-        return JavaProcess(options, main_class, home, {"ROCKETMQ_HOME": str(home)})
+        archive = None
+        if self.is_short_lived:
+            name = f"{self._part}-{self.version}-{main_class[0].rpartition('.')[2]}"
+            archive = ClassArchive(self.work_dir, name, self.class_path)
+        return JavaProcess(options, main_class, home, {"ROCKETMQ_HOME": str(home)}, archive)
