@@ -143,11 +143,11 @@ def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="is not a Delta table"):
         TableLookup(tmp_path / "none")
     deltalake.write_deltalake(str(tmp_path / "other"), pa.table({"a": [1]}))
-    with pytest.raises(OutputError, match="no message table, it has no column broker"):
+    with pytest.raises(OutputError, match="is not a message table: it has no column broker"):
         TableLookup(tmp_path / "other")
     write(tmp_path / "t", [[message(1, Random(1)) | {"uniq_key": "u"}]])
     lookup = TableLookup(tmp_path / "t")
-    with pytest.raises(OptionError, match="no offset message id"):
+    with pytest.raises(OptionError, match="is not an offset message id"):
         lookup.by_msg_id("xyz")
     for damage in ("cut", "gone"):
         path = tmp_path / "t" / next(read_snapshot(tmp_path / "t").files()).path
