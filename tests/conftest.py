@@ -29,7 +29,7 @@ from reput.source.system import load_without_threads
 # As `reput` does: of the processes that Spark starts each would take a tenth of a second more.
 load_without_threads()
 
-# To compile a query, to cut it into partitions and to plan it anew costs more than to read a few rows.
+# To compile a query, cut it into partitions and plan it again costs more than to read a few rows.
 FOR_FEW_ROWS = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",

@@ -25,7 +25,7 @@ from reput.source.log.range_reader import DecodeOptions, read_windows
 
 pytestmark = pytest.mark.broker
 
-#: What the broker writes to its log, once a record (a queue, for the last).
+#: The broker's log lines, once for each record (for the last, each queue).
 SAID = {
     "gap": "[BUG]logic queue order maybe wrong",
     "repeated": "Build  consume queue repeatedly",
@@ -181,7 +181,7 @@ def test_what_the_broker_does_with_damage(rocketmq: RocketMQ, name_server: NameS
     expected["OfALaterPlace"][BAD] = (at + LATER, size)
     assert {topic: queue_entries(store / "consumequeue" / topic) for topic in stored} == expected
     assert left_out_as_a_broker(commitlog, stored) == {
-        # The broker dispatches these two; and it loses what lies behind a size that leads out of the segment.
+        # The broker dispatches these two; and it loses everything after a size that leads out of the segment.
         **{topic: expected[topic] for topic in (DAMAGE.keys() - {"EmptyTopic", "OfALaterPlace"})},
         "EmptyTopic": expected["EmptyTopic"],
         "OfALaterPlace": [entry(record) for number, record in enumerate(stored["OfALaterPlace"]) if number != BAD],

@@ -519,7 +519,7 @@ def test_a_release_there_and_back(
         home = copy(homes(name), tmp_path / name)
         cases.append(case(home, f"{name} to {there}", there, []))
         before = case(home, f"{name} back to {back}", back, [])
-        # What the other release would have lost anyway depends on whether this one was stopped cleanly.
+        # The losses of the other release depend on whether this one was stopped cleanly.
         if cases[-1].prediction.leaves_a_way_back and before.prediction.is_harmless:
             ago.append(before)
     proof("G13 ways back foretold", len(ago))
@@ -729,7 +729,7 @@ def damage_in_rocksdb(store: Path, choose: random.Random) -> list[str]:
     elif what.startswith("no "):
         shutil.rmtree(folder)
     elif choose.random() < 0.7:
-        # The log ends at a message of the database, unless recovery begins behind it.
+        # The log ends at a message of the database, unless recovery begins after it.
         with RocksDBQueues.open(folder) as queues:
             found = np.concatenate(
                 [units["physical_offset"] for queue in queues.last for _, units in queues.entries(queue)]
@@ -966,7 +966,7 @@ def differences(predicted: Case, happened: Happened, *, has_files: bool = True) 
         for part in PARTS:
             gone = {name for name in names if name.startswith(f"{part}/")}
             before = {file for file in predicted.files if file.startswith(f"{part}/")}
-            # What was removed and made again is there.
+            # The removed files have been made again.
             remade = gone & left if part.endswith("consumequeue") else set()
             pairs.append((f"{part} removed", sorted(gone - remade), sorted(before - left)))
     if not has_files:

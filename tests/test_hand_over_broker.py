@@ -40,7 +40,7 @@ pytestmark = pytest.mark.broker
 GetRelease = Callable[[str], RocketMQ]
 QUERIES_MAX = 300
 TAIL_SECONDS = 240.0
-# What a killed broker leaves in the file: 4.9.3 nothing, 5.x its process id.
+# The contents of the file after a kill: 4.9.3 leaves nothing, 5.x its process id.
 ABORT = {"4.9.3": b"", "5.5.0": b"4711"}
 STORES = {"4.9.3": "v4-killed", "5.5.0": "v5-plain"}
 OF_ROCKSDB = re.compile(r"the broker (?:made|changed|removed) consumequeue/[^/]+$")
@@ -155,7 +155,7 @@ def test_behind_a_killed_tail_it_is_careful(
     assert boot.audit is not None
     assert 0 < boot.audit.consumed.expected == boot.audit.consumed.found
     assert boot.audit.keys.expected == boot.audit.keys.found
-    # And reput's own next start needs nobody.
+    # And reput's own next start needs no operator.
     if half_a_tail is die_in_a_tail:
         return
     assert tail(home, output, "--available-now").wait(TAIL_SECONDS) == 0, (home / "stderr").read_text()[-4000:]
@@ -194,7 +194,7 @@ def test_light_queues_that_are_in_rocksdb_alone(release: GetRelease, tmp_path: P
     rebuild(load_config(store, broker_conf=home / "broker.conf"), store)
     (tmp_path / "boot").mkdir()
     report = boot_check(release("5.5.0"), home, store, tmp_path / "boot", 20)
-    # RocksDB writes its own files anew at each start.
+    # RocksDB writes its own files again at each start.
     assert [problem for problem in report.problems if not OF_ROCKSDB.search(problem)] == [], str(report)
     assert report.warnings == []
     assert report.audit is not None

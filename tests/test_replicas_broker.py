@@ -143,7 +143,7 @@ def test_logs_that_part(release: Callable[[str], RocketMQ], tmp_path: Path, proo
     assert beyond > 0
     assert found["first"][0]["physical_offset"] == parting
     assert f"cuts its log at {parting}, in epoch" in " ".join(found["remarks"])
-    # What was foretold has happened: the first one's own messages are gone.
+    # The prediction came true: the first one's own messages are gone.
     assert len(records_of(first.store)) == BOTH + SECOND + 1
     assert verify(first.store, second.store)["differences"] == 0
     proof("G13 messages of two replicas that only one of them has", FIRST + SECOND)

@@ -32,7 +32,7 @@ MANY = [
 ]
 # RocksDB writes its own files again at each start; messages that were due are delivered, and get keys.
 EXPECTED = re.compile(r"the broker (?:made|changed|removed) (?:consumequeue/[^/]+|index/[0-9]+)$")
-# What a broker does only when somebody asks for a queue's first entry.
+# A broker does this only when a client asks for a queue's first entry.
 MIN = b"\1min\1"
 
 

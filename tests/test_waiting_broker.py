@@ -89,7 +89,7 @@ def now_ms() -> int:
     return int(time.time() * 1000)
 
 
-#: What is done to a store whose wheel has messages that are due, and settings that its broker has.
+#: Changes to a store whose wheel has messages that are due, and settings of its broker.
 CHANGES: dict[str, tuple[Callable[[Path], object], Mapping[str, str]]] = {
     "nothing": (lambda store: None, {}),
     "an abort file": (lambda store: (store / "abort").touch(), {}),

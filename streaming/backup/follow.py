@@ -92,8 +92,6 @@ class FollowState:
 
 
 class _Metrics(Collector):
-    """The metrics of a run."""
-
     def __init__(self, state: FollowState) -> None:
         self._state = state
 

@@ -176,7 +176,7 @@ def verify(
 
 
 def _load_restored(settings: LogConfig) -> Callable[[Path, RestorePoint], PipelineConfig]:
-    """Return what loads the configuration of a store that is being restored."""
+    """Return a function that loads the configuration of a store that is being restored."""
     from reput.streaming.backup.backup import settings_at  # noqa: PLC0415
 
     def load(work: Path, made: RestorePoint) -> PipelineConfig:

@@ -244,7 +244,7 @@ class Conversion:
                 )
 
     def _take_up(self, plan: dict[str, object]) -> None:
-        """Continue what was made of the same log, else begin."""
+        """Continue a stopped conversion of the same log, or begin one."""
         path = self._output.joinpath(*_PLAN)
         try:
             known = json.loads(path.read_bytes())
@@ -259,7 +259,6 @@ class Conversion:
     # --- what is made ---------------------------------------------------------------------------------------------
 
     def _copy_log(self, queue: MappedFileQueue, end: int, moved: MovedRecords) -> Converted:
-        """Copy the records up to `end` of the old log."""
         messages, writer = 0, CommitLogWriter(self._made, queue.min_offset, queue.mapped_file_size)
         for file in queue.files:
             known = moved.load(file)
@@ -324,7 +323,6 @@ class Conversion:
                     self._made.write(*parts, offset=at, data=memoryview(data))
 
     def _rebuild(self, result: Converted) -> None:
-        """Make queues, index and checkpoint of the new log."""
         root, config = self._made.root, self._config
         version = version_text(broker_version(config.broker.version, self._store))
         plain = replace(

@@ -141,7 +141,6 @@ def load_queues(store: Path, settings: StartSettings) -> dict[tuple[str, int], B
 
 
 def _rocksdb_queues(database: Path) -> dict[tuple[str, int], BrokerQueue]:
-    """Return the queues of a RocksDB database, with their entries."""
     found: dict[tuple[str, int], BrokerQueue] = {}
     with RocksDBQueues.open(database) as queues:
         for (topic, queue_id), place in queues.last.items():

@@ -138,7 +138,6 @@ class LogPart:
                 yield span.file, window
 
     def _spans(self) -> Iterator[OffsetRange]:
-        """Yield one range for each segment."""
         return split(self.queue, self.start, self.end, LONG_MAX, self.decode.on_damage, over_holes=self.over_holes)
 
     def _boundary(self, offset: int) -> tuple[int, str | None]:

@@ -202,7 +202,6 @@ def _is_stored_by(timestamp_ms: int, file: MappedFile) -> bool:
 
 
 def _stated_offset(file: MappedFile) -> int:
-    """Return the physical offset that the record at a segment's begin states."""
     at = file.frame + PHYSICAL_OFFSET_AT
     return int.from_bytes(read_head(file, HEAD_SIZE)[at : at + 8], "big", signed=True)
 

@@ -116,7 +116,6 @@ def _processes_in(directory: Path) -> Iterator[int]:
 
 
 def _remove_if_dead(directory: Path) -> None:
-    """Remove the directory of a run whose process has died."""
     if directory.is_symlink() or directory.stat().st_uid != os.getuid():
         return
     descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)

@@ -782,7 +782,7 @@ class BatchQueueRepair(QueueRepair):
         return offsets_of_batches(state.disk, state.begin // state.disk.unit_size, least, state.end_number)
 
     def _emptied(self, removed: Collection[str]) -> list[RelativePath]:
-        """None: those of the wrong kind are the other repair's."""
+        """Return none: the other repair removes those of the wrong kind."""
         del removed
         return []
 

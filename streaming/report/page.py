@@ -620,7 +620,6 @@ def _sections(figures: Figures) -> list[ET.Element]:
 
 
 def _making_of(figures: Figures) -> ET.Element:
-    """Return how the page was made."""
     chosen = figures.selection
     period = " ".join(
         f"{word} {moment(time * 1_000)}"

@@ -146,7 +146,7 @@ def _as_error(table: TableLocation, error: Exception) -> ReputError:
 
 
 def _line(message: str) -> str:
-    """The message on one line, without its kind, the statement's text and advice."""
+    """Return the message on one line, without its kind, the statement's text and advice."""
     text = _NOISE.sub("", _KIND.sub("", message.split("\n\nLINE ", 1)[0].strip()))
     text = _FUNCTIONS.sub(_functions, text)
     line = printable(" ".join(line.strip() for line in text.splitlines() if line.strip()))
@@ -154,7 +154,7 @@ def _line(message: str) -> str:
 
 
 def _functions(found: re.Match[str]) -> str:
-    """The first functions of a name, where none takes the types given."""
+    """Return the first functions of a name, for a message that none takes the given types."""
     functions = [line.strip() for line in found[2].splitlines() if line.strip()]
     more = f" and {len(functions) - _FUNCTIONS_SHOWN} more" if len(functions) > _FUNCTIONS_SHOWN else ""
     return f"; there are {', '.join(functions[:_FUNCTIONS_SHOWN])}{more}"
@@ -165,7 +165,7 @@ def _position(message: str) -> str:
     return f" (line {found.group(1)})" if found else ""
 
 
-# Rows that are handed over at once.
+# The rows of one batch.
 _BATCH_ROWS = 16 * 1024
 _REMOVED, _ON_S3 = "reput_removed", "reput_files"
 # DuckDB loads and fetches nothing, does not take Python's variables for tables, and writes nothing to a disk.
@@ -178,7 +178,7 @@ _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
     # As Spark has it.
     "default_null_order": "nulls_first_on_asc_last_on_desc",
 }
-# Types by the beginning of DuckDB's name of them: what Python or Parquet has no value for is shown as a text.
+# Types, by the beginning of DuckDB's names, that Python or Parquet has no values for; they are shown as texts.
 _AS_TEXT: Final = ("INTERVAL", "BIT", "TIME WITH TIME ZONE", "TIMESTAMP_NS", "UNION", "VARIANT", "GEOMETRY", "BIGNUM")
 _BIG_NUMBERS: Final = ("HUGEINT", "UHUGEINT")
 _SIMPLE_TYPES: Final = {
@@ -207,10 +207,10 @@ def duckdb_query(
     options: SqlOptions | None = None,
     relations: Relations = NO_RELATIONS,
 ) -> Iterator[Result]:
-    """The result of `statement`, in which the table is called `messages`; `limit` are its first rows.
+    """Return the result of `statement`, in which `messages` is the table; `limit` is the number of its first rows.
 
-    `at` is the version to read, or a time at which it was the newest; None: the newest. The statement may read
-    `relations`, too.
+    `at` is the version to read, or a time at which it was the newest; None: the newest. The statement may also read
+    `relations`.
 
     Raises
     ------
@@ -235,9 +235,9 @@ def duckdb_query(
 
 
 class TableStatements:
-    """Statements of reput's own over one version of a table, which is called `messages` in them.
+    """reput's own statements over one version of a table, which is called `messages` in them.
 
-    They may make temporary tables and views, which later ones have.
+    They may make temporary tables and views, which later statements see.
     """
 
     def __init__(self, version: Snapshot, con: Any, background: Background) -> None:
@@ -250,15 +250,15 @@ class TableStatements:
         self._background.run(lambda: self._con.execute(text, values))
 
     def rows(self, text: str, *values: object) -> list[tuple[Any, ...]]:
-        """All rows of a query."""
+        """Return all rows of a query."""
         return self._background.run(lambda: self._con.execute(text, values).fetchall())
 
     def table(self, text: str) -> pa.Table:
-        """All rows of a query as Arrow has them."""
+        """Return all rows of a query as an Arrow table."""
         return self._background.run(lambda: self._con.sql(text).to_arrow_table())
 
     def arrays(self, text: str, *values: object) -> dict[str, npt.NDArray[Any]]:
-        """The columns of a query whose values are numbers and never NULL."""
+        """Return the columns of a query whose values are numbers and never NULL."""
         return self._background.run(lambda: self._con.execute(text, values).fetchnumpy())
 
 
@@ -266,7 +266,7 @@ class TableStatements:
 def table_statements(
     table: TableLocation, *, at: int | datetime | None = None, options: SqlOptions | None = None
 ) -> Iterator[TableStatements]:
-    """Statements of reput's own, which are not looked at; arguments and errors are those of `duckdb_query`."""
+    """Yield reput's own statements, which are not checked; arguments and errors are those of `duckdb_query`."""
     version = _version(table, at)
     with _connected(table, options) as (con, background):
         background.run(lambda: _make_view(con, version, _files(version, None)))
@@ -282,20 +282,20 @@ def _version(table: TableLocation, at: int | datetime | None) -> Snapshot:
 
 @contextmanager
 def _connected(table: TableLocation, options: SqlOptions | None) -> Iterator[tuple[Any, Background]]:
-    """A new database in memory, and the thread that uses it; its errors become reput's."""
+    """Yield a new database in memory, and the thread that uses it; its errors become reput's."""
     config = {**_CONFIG, "memory_limit": f"{(options or SqlOptions()).max_memory}B"}
     with (
         duckdb_failures_as_errors(table),
         duckdb.connect(":memory:", config=config) as con,
         Background(con.interrupt) as background,
     ):
-        # Each file's footer is read once, and not again for its columns and by each part of a statement.
+        # Read each file's footer once, not again for its columns and for each part of a statement.
         background.run(lambda: con.execute("SET TimeZone = 'UTC'; SET parquet_metadata_cache = true"))
         yield con, background
 
 
 def table_columns(table: TableLocation, at: int | datetime | None = None) -> list[tuple[str, str, str]]:
-    """Name, DuckDB's type and comment of each of the table's columns; errors as those of `duckdb_query`."""
+    """Return name, DuckDB's type and comment of each of the table's columns; errors as those of `duckdb_query`."""
     check_table(table)
     return [
         (each["name"], _type(each["type"]), str(each["metadata"].get("comment", "")))
@@ -322,7 +322,7 @@ class _DuckDbResult(Result):
         return self._batches(self._with_casts(dict.fromkeys(_BIG_NUMBERS, "BIGINT")))
 
     def _with_casts(self, casts: Mapping[str, str]) -> Any:
-        """The rows with values that cannot be shown otherwise as texts, and with `casts` of types."""
+        """Return the rows with `casts` of types, and as texts where they cannot be shown otherwise."""
         wanted = [casts.get(kind, "VARCHAR" if kind.startswith(_AS_TEXT) else kind) for kind in self._types]
         if wanted == self._types:
             return self._rows
@@ -350,7 +350,7 @@ class _DuckDbResult(Result):
 
 
 def _files(version: Snapshot, keys: frozenset[str] | None) -> list[DataFile]:
-    """The files that may have a row with one of `keys`; None is without bound."""
+    """Return the files that may have a row with one of `keys`; None means all."""
     if keys is None:
         return list(version.files())
     probes = [KeyProbe(key) for key in keys]
@@ -381,7 +381,7 @@ def _make_view(con: Any, version: Snapshot, files: Sequence[DataFile], relations
 
 
 def _of_local_files(con: Any, version: Snapshot, paths: Mapping[str, DataFile], columns: Mapping[str, str]) -> str:
-    """A query of the files' rows without those that deletion vectors remove."""
+    """Return a query of the files' rows without those that deletion vectors remove."""
     if not paths:
         nulls = ", ".join(f"CAST(NULL AS {kind}) AS {_quoted(name)}" for name, kind in columns.items())
         return f"SELECT {nulls} WHERE false"
@@ -402,7 +402,7 @@ def _of_local_files(con: Any, version: Snapshot, paths: Mapping[str, DataFile], 
 
 
 def _select(columns: Mapping[str, str], there: Mapping[str, str], source: str) -> str:
-    """A query of the table's columns, of which `there` are in the source, each with its type there."""
+    """Return a query of the table's columns, of which `there` are in the source, each with its type there."""
     folded = {name.lower(): kind for name, kind in there.items()}
     shown = []
     for name, kind in columns.items():
@@ -413,7 +413,7 @@ def _select(columns: Mapping[str, str], there: Mapping[str, str], source: str) -
 
 
 def _dataset(version: Snapshot, files: Sequence[DataFile]) -> Any:
-    """The rows of files on S3, which Arrow reads for DuckDB."""
+    """Return the rows of files on S3, which Arrow reads for DuckDB."""
     from deltalake import Schema  # noqa: PLC0415  most tables are on local disks
 
     from reput.sinks.table.storage import S3Storage  # noqa: PLC0415
@@ -431,7 +431,7 @@ def _dataset(version: Snapshot, files: Sequence[DataFile]) -> Any:
 
 
 def _type(kind: Any) -> str:
-    """DuckDB's name of a type, as the table's log has it."""
+    """Return DuckDB's name of a type in the table's log."""
     if isinstance(kind, str):
         return _SIMPLE_TYPES.get(kind) or kind.upper().replace(" ", "")  # a decimal
     if kind["type"] == "array":
@@ -447,7 +447,7 @@ def _list(texts: Sequence[str]) -> str:
 
 
 def text_literal(text: str) -> str:
-    """A text as DuckDB's SQL has it."""
+    """Return a text as a literal of DuckDB's SQL."""
     return "'" + text.replace("'", "''") + "'"
 
 

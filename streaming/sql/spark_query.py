@@ -365,7 +365,6 @@ def _queries_of_with(node: JavaObject, scope: Scope) -> list[tuple[Any, Scope]]:
 
 
 def _check_names(kind: str, node: JavaObject, scope: Scope) -> None:
-    """Check the table or the function that a node names."""
     if kind == "UnresolvedRelation":
         _check_table(_parts(node.multipartIdentifier()), scope)
         if node.isStreaming() or not node.options().isEmpty():

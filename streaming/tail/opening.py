@@ -286,7 +286,6 @@ class QueryOpener:
         )
 
     def _table_dispatch(self, table: OpenTable) -> Dispatch:
-        """Return the dispatch for the table alone."""
         step = WriteStep(None, table.files, table.log.decode_options, table=table.messages)
         return Dispatch(
             *(self._config, self._paths, self._reporter, table.log, step, [table.files]),

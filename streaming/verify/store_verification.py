@@ -465,7 +465,6 @@ class StoreVerification:
         return "" if self._config.queue.consume_queue_enable else "the broker keeps its queues in RocksDB alone"
 
     def _check_rocksdb(self, database: Path) -> StoreSection:
-        """The section of the queues in RocksDB."""
         section, totals = StoreSection("rocksdb"), rocksdb_check.RocksDBTotals()
         ranges = (result.rocksdb for result in self.results if result.rocksdb is not None)
         totals.take(ranges, section.findings)
@@ -474,7 +473,6 @@ class StoreVerification:
         return section
 
     def _check_rocksdb_index(self, extent: IndexExtent) -> StoreSection:
-        """The section of the index in RocksDB."""
         section, ranges = StoreSection("rocksdb index"), [each.rocksdb_index for each in self.results]
         found = [each for each in ranges if each is not None]
         for each in found:
@@ -612,7 +610,6 @@ class StoreVerification:
         return upgraded
 
     def _has_tags(self, start: int, end: int) -> bool:
-        """Whether records of `[start, end)` have keys of tags."""
         for span in self.log.split(start, end):
             keys = self.settings.task.read(span).batch()
             plain = plain_keys(self.settings, span)

@@ -24,7 +24,7 @@ from benchmarks.brokers import used_by
 
 THREADS = 16
 WARM_UP_S = 10
-#: A broker with a backup beside it may do so much less, and answer so much later, in percent.
+#: With a backup beside it, a broker's throughput may be lower, and its delay higher, by this much in percent.
 LIMIT = 2.0
 
 

@@ -33,7 +33,7 @@ from reput.source.log.reput_end_offset import ReputEndFinder
 
 RATES = (100, 2_000, 20_000)
 TOPICS, QUEUES = 2, 4
-# Of more topics each has so many queues, and the queues are not looked at one by one.
+# With more topics, each has this many queues, and the queues are not watched one by one.
 TOPICS_FEW, QUEUES_OF_MANY = 16, 8
 BODY_BYTES = 350
 QUEUE_FILE_BYTES = 6_000_000

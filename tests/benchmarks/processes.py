@@ -117,6 +117,6 @@ def _memory_mb(process: int) -> dict[str, float]:
 
 
 def _cpu_seconds(process: int) -> float:
-    # The name in brackets may hold blanks; user and system time are the 12th and 13th field behind it.
+    # The name in brackets may hold blanks; user and system time are the 12th and 13th field after it.
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS

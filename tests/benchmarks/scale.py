@@ -31,7 +31,7 @@ PARTS = "parts"
 MESSAGES = (3_000_000, 10_000_000, 30_000_000)
 QUEUES = ("queues-10", "standard", "queues-1000", "queues-10000", "queues-100000")
 QUEUE_MESSAGES = 3_000_000
-# Two workers of so much, and a driver, do not want more than two cores.
+# Two workers of this size, and a driver, do not want more than two cores.
 PART_OF_A_CORE = 0.4
 MAP_COUNT = Path("/proc/sys/vm/max_map_count")
 BROKER = BrokerCase(V4, V4, "4.9.3")

@@ -25,7 +25,7 @@ STANDARD = Shape(
     non_ascii=False,
 )
 
-#: What differs from the standard shape: records of 517 bytes with a key and a unique key over 64 queues.
+#: The differences from the standard shape: records of 517 bytes with a key and a unique key over 64 queues.
 SHAPES = {
     "standard": STANDARD,
     "body-100": replace(STANDARD, body_bytes=100),
@@ -41,11 +41,11 @@ SHAPES = {
     "keys-10": replace(STANDARD, keys=10),
     "ipv6": replace(STANDARD, ipv6=True),
     "non-ascii": replace(STANDARD, non_ascii=True),
-    # What is asked of the message table: a day of 100 topics.
+    # For questions to the message table: a day of 100 topics.
     "day": replace(STANDARD, messages=30_000_000, body_bytes=100, queues=400, topics=100, us_a_message=2880),
 }
 
-#: What `make bench-all` measures; the other shapes are points of the curves in docs/scale.md.
+#: The shapes of `make bench-all`; the others are points of the curves in docs/scale.md.
 ALL = [name for name in SHAPES if name not in {"queues-10", "queues-1000", "queues-100000", "day"}]
 
 

@@ -96,7 +96,7 @@ class BrokerCase:
         run = Run(
             messages=said["messages"],
             seconds=said["seconds"],
-            # Until nothing is behind: closing waits by the clock, which is nobody's speed.
+            # Until nothing is left to dispatch: closing waits by the clock, which does not measure speed.
             seconds_in_all=said["jvm_seconds"],
             usage=sampler.usage,
             details=said,

@@ -33,9 +33,9 @@ LOCAL_SETTINGS = {
 }
 DAY_MS = 86_400_000
 LOUD = re.compile(r"^\S+ (?:WARN|ERROR) |\[BUG\]", re.MULTILINE)
-# What a broker says as loudly of its own files after a clean stop, on this machine or any.
+# Warnings of a broker about its own files after a clean stop, on this machine or any.
 HARMLESS_LINES = [
-    # The zeros behind the last record; the queues end where the log does, so nothing is truncated.
+    # The zeros after the last record; the queues end where the log does, so nothing is truncated.
     r"found a illegal magic code 0x0$",
     r"maxPhyOffsetOfConsumeQueue\((?P<end>\d+)\) >= processOffset\((?P=end)\), truncate",
     r"Load default .* [Ss]ervice: |No resource file with name|Unknown channel option",
@@ -45,7 +45,7 @@ HARMLESS_LINES = [
     r"selectMappedBuffer request pos invalid, request pos[:=] ?\d+,? size[:=] ?8388608\b",
     # 5.5.0 flushes a queue whose last file is full.
     r"Offset not matched\. Request offset: (?P<full>\d+), firstOffset: \d+, lastOffset: (?P=full),",
-    # Properties that cannot be compared are no match.
+    # Properties that cannot be compared do not match.
     r"RocketmqFilter - Message Filter error",
     # A push consumer that left while its pulls were held.
     r"the consumer's group info not exist|processRequestWrapper response to .* failed|- RemotingCommand \[code=",

@@ -317,7 +317,7 @@ class Judge:
         """A delivery that no row has: of a message that came again, or else a wrong answer."""
         left = [each for each in deliveries if not told[id(each)]]
         if key[0] == "traced":
-            # A trace may be lost with the broker; without one, nothing is said of a broadcast group.
+            # A trace may be lost with the broker; without one, the answer has nothing about a broadcast group.
             self.counts["broadcast deliveries without a trace"] += len(left)
         elif len(left) < len(deliveries):
             self.counts["delivered again, told once"] += len(left)

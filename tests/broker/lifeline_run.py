@@ -254,7 +254,7 @@ class World:
         """Stop the broker when all is in the backup, prove the backup, and read the log."""
         deadline = time.monotonic() + WAIT_S
         status = ["backup", "status", "--store", str(self.broker.store), "--within", "0"]
-        # A backup that is told to stop before its first restore point has not succeeded.
+        # A backup that gets a stop before its first restore point has not succeeded.
         while self.run(*status, "--from", self.target.place).returncode or self.following.unprotected_s() is None:
             assert time.monotonic() < deadline, self.following.said()
             time.sleep(1)

@@ -60,7 +60,7 @@ def start_stores(
     for number, (store, conf) in enumerate(stores):
         settings = {name: text for name, text in conf.items() if not LOCAL_SETTING.fullmatch(name)}
         settings |= {"storePathRootDir": str(store), "storePathCommitLog": str(store / "commitlog")}
-        # Any free port: nobody replicates.
+        # Any free port: there are no replicas.
         settings["haListenPort"] = "0"
         if plans and plans[number]:
             settings["plan"] = str(work / f"{number}.plan")

@@ -74,7 +74,7 @@ class Release:
             "-cp",
             self.class_path,
             f"-Duser.home={home}",
-            # 4.9.3 looks for conf/logback_broker.xml itself, 5.x is told by this property.
+            # 4.9.3 looks for conf/logback_broker.xml itself, 5.x needs this property.
             f"-Drmq.logback.configurationFile={conf / 'logback.xml'}",
             f"-Dlogback.configurationFile={conf / 'logback.xml'}",
         ]

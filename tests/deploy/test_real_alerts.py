@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.deploy, pytest.mark.slow]
 RULES = ROOT / "conf" / "deploy" / "prometheus" / "reput.rules.yml"
 RATE = 50
 START_SECONDS = 300.0
-#: What a machine with other work on it may take more than the rule's own time.
+#: On a machine with other work an alert may take this much longer than the rule's own time.
 SLACK_SECONDS = 180.0
 QUIET_SECONDS = 45.0
 #: How long it is looked for other alerts once the fault's own fires.

@@ -97,7 +97,7 @@ SHAPES: dict[str, tuple[Callable[[], list[Message]], int, int]] = {
     "ext": (ext_messages, 11, 25),
     "inner batches": (inner_batch_messages, 7, 17),
 }
-#: What shapes need beyond plain queues and index.
+#: The additional settings of shapes beyond plain queues and index.
 NEEDS = {
     "ext": LogicNeeds(ext=True, multi_dispatch=MultiDispatch(enable_lmq=True)),
     "inner batches": LogicNeeds(batch_topics=frozenset({b"B"})),

@@ -48,7 +48,7 @@ class FileNode:
     states: list[bytes]
     #: A cut frees the blocks: what was before it and what came after do not mix.
     epochs: list[int] = field(default_factory=lambda: [0])
-    #: What a process reads, where that is not the last state: a failed sync left it in memory only.
+    #: The contents that a process reads, if they are not the last state: a failed sync left them in memory only.
     seen: bytes | None = None
 
     def change(self, content: bytes, seen: bytes | None = None) -> None:
@@ -212,7 +212,7 @@ def _alone(call: Callable[..., Any]) -> Callable[..., Any]:
     return alone
 
 
-#: What changes nothing.
+#: Functions that change nothing.
 HARMLESS = {"fspath", "path", "strerror", "stat", "lstat", "fstat", "lseek", "pread", "scandir"}
 
 

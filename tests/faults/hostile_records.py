@@ -11,7 +11,7 @@ from support.record_writer import MAGIC_BLANK, MAGIC_V2, Message, encode
 Encoded = Callable[[int], bytes]
 
 SOUND = Message("A", properties={"KEYS": "k1 k2", "TAGS": "t", "UNIQ_KEY": "u"})
-#: Where fields stand in a record with IPv4 hosts.
+#: The places of fields in a record with IPv4 hosts.
 MAGIC_AT, QUEUE_ID_AT, QUEUE_OFFSET_AT, PHYSICAL_OFFSET_AT, SYS_FLAG_AT, BODY_LENGTH_AT = 4, 12, 20, 28, 36, 84
 
 

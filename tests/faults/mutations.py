@@ -37,7 +37,7 @@ NEEDS = LogicNeeds(
     batch_topics=frozenset({b"B"}),
     arrivals=True,
 )
-#: One in so many is decoded by the reference as well, and goes on to queues, index and table columns.
+#: One in this many is also decoded by the reference, and then becomes queues, index and table columns.
 REFERENCE_EVERY = 500
 EFFECTS_EVERY = 100
 #: Of processor time, for a thousand cases: who uses more is ended by the system.

@@ -102,7 +102,7 @@ def test_segments_that_go(moment: str, done: float, proof: Proof) -> None:
             proof("G11 expiries at a moment of a batch")
     if done == 1.0:
         assert outcomes == {"went on"}
-    elif moment != "while it is read":  # then the segment is open, and those behind it may be left
+    elif moment != "while it is read":  # then the segment is open, and those after it may be left
         assert DataLossError.__name__ in outcomes
 
 

@@ -195,7 +195,7 @@ def test_an_error_at_any_call(case: Case, code: int, proof: Proof, caplog: pytes
             assert (again is not None) == failed
         assert files_below(case.out) == case.wanted
         if failed:
-            # What the second look made durable is so, although a sync of the first one failed.
+            # Syncs of the second look count, although a sync of the first one failed.
             disk.lose_power(NothingKept())
             assert files_below(case.out) == case.wanted
         proof("G7 errors at a call")

@@ -242,7 +242,7 @@ def test_the_seed_decides() -> None:
 
 # --- disks -----------------------------------------------------------------------------------------------
 
-# Appends a byte to a file for each line it is told, and says "done" or the error's number.
+# Appends a byte to a file for each line that it gets, and prints "done" or the error's number.
 APPENDER = """
 import sys
 for line in sys.stdin:

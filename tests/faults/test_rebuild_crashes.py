@@ -33,7 +33,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "behind damage": {},
     "on a cluster": {"is_on_cluster": True},
 }
-#: What reput did not make, and never touches: RocksDB's files, a copy, a note at each depth.
+#: Files that reput did not make, and never touches: RocksDB's files, a copy, a note at each depth.
 OTHERS = (
     "consumequeue/CURRENT",
     "consumequeue/000011.sst",

@@ -152,7 +152,7 @@ def stop_at_calls(case: Case, loss: str, proof: Proof, first: int, step: int) ->
         if loss != "kill":
             disk.lose_power(NothingKept() if loss == "power" else Random(number))
         if number % 2 and case.command is recover:
-            with suppress(ReputError), no_fsync():  # a tail in between is refused, or goes on as it should
+            with suppress(ReputError), no_fsync():  # a tail in between is refused, or continues as it should
                 case.output.go_on()
         case.check()
         proof(f"G6 crash points of reput {case.command.__name__}")

@@ -108,8 +108,8 @@ def remove_last(log: Path) -> None:
 
 
 OLD = messages(40)
-# How the log looks after the broker's restart: how many records it kept, what it wrote on, whether old bytes stand
-# behind the new end. Records of another size leave a seam that is none; those of one size lie as the old ones did.
+# The log after the broker's restart: how many records it kept, what it wrote afterwards, whether old bytes follow the
+# new end. Records of another size leave a false seam; those of one size lie as the old ones did.
 CASES: dict[str, Callable[[Path], None]] = {
     "shorter": lambda log: rewrite(log, OLD[:37] + messages(1, 100, 7)),
     "shorter, old bytes behind it": lambda log: rewrite(log, OLD[:37] + messages(1, 100, 7), keep=True),

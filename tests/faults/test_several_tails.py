@@ -130,7 +130,7 @@ def test_live_logs_beside_each_other(spark: SparkSession, tmp_path: Path, proof:
             running[killed].kill(all_at_once=rng.random() < 0.5)
             running[killed].end()
             running[killed] = start(roots[killed])
-            if number == 0:  # while it starts, the others and a person go on
+            if number == 0:  # while it starts, the others and an operator continue
                 spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.checkpointInterval' = '10')")
             if number == 1:
                 spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
@@ -184,7 +184,7 @@ def test_two_tails_with_one_name(tmp_path: Path) -> None:
     with tails(*started):
         codes = sorted(each.process.wait(300) for each in started)
     assert rows_of(table) == {"b": [record.physical_offset for record in records]}
-    assert codes in ([0, 1], [0, 0]), [each.last_words() for each in started]  # the second may begin behind the first
+    assert codes in ([0, 1], [0, 0]), [each.last_words() for each in started]  # the second may begin after the first
     said = [line for each in started for line in each.last_words().splitlines() if "another reput" in line]
     assert len(said) == sum(codes)
     assert all("another reput has committed rows of broker 'b'" in line for line in said)

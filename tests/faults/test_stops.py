@@ -142,7 +142,8 @@ def test_a_stop_under_load(ask: Callable[[TailProcess, Path], None], root: Path,
         try:
             ask(tail, root)
             assert tail.process.wait(LIMIT_SECONDS) == 0, tail.last_words()
-            # Not of a machine that was too busy, nor of `abort`, which stays where the log has gone on meanwhile.
+            # Without lines about a machine that was too busy, or about `abort`, which stays if the log has grown
+            # meanwhile.
             said = [line for line in lines_of(tail) if " WARNING " not in line and "/abort stays, " not in line]
             assert [bool(_SUMMARY.match(line)) for line in said] == [True, True], tail.last_words()
             nothing_is_left(root, temporary)

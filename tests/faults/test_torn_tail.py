@@ -14,7 +14,7 @@ from support.record_writer import encode
 from reput.source.log.reput_end_offset import ReputEnd, ReputEndFinder
 from reput.source.record.message_decoder import Verdict, decode_message
 
-#: By name: the bytes that stand at the place of `record` while only `cut` of them have come.
+#: By name: the bytes in the place of `record` while only `cut` of them have come.
 WAYS: dict[str, Callable[[bytes, int], bytes]] = {
     "zeros behind": lambda record, cut: record[:cut] + bytes(len(record) - cut),
     "zeros before": lambda record, cut: bytes(cut) + record[cut:],

@@ -857,7 +857,7 @@ MUTANTS = (
         "",
         "unit/sinks/test_queue_lives.py::test_a_stop_anywhere_loses_nothing",
     ),
-    # --- a rebuild behind damage (G5)
+    # --- a rebuild after damage (G5)
     _mutant(
         "a blank of a wrong size ends a segment",
         "source/log/range_reader.py",

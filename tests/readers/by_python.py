@@ -216,7 +216,7 @@ if __name__ == "__main__":
     # A library that gives times without a zone means those of the process.
     os.environ["TZ"] = "UTC"
     time.tzset()
-    # What libraries print goes elsewhere.
+    # The output of libraries goes elsewhere.
     out, sys.stdout = sys.stdout, sys.stderr
     for path in sys.argv[2:]:
         out.write(json.dumps(path) + "\n")

@@ -28,7 +28,7 @@ def statement_classes(spark: SparkSession, parser: str) -> set[str]:
     rules = {one.getSimpleName(): one.getSuperclass().getSimpleName() for one in _contexts(loader, parser)}
     named = {name for name in rules if name.endswith("StatementContext")}
     alternatives = {name for name, rule in rules.items() if rule in _STATEMENT_RULES}
-    return (named | alternatives) - set(rules.values())  # a rule of alternatives is none itself
+    return (named | alternatives) - set(rules.values())  # a rule of alternatives is not a statement itself
 
 
 def _contexts(loader: Any, parser: str) -> list[Any]:

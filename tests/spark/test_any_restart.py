@@ -25,7 +25,7 @@ from reput.streaming.tail import micro_batch
 
 pytestmark = pytest.mark.spark
 
-#: What of an output and its table can be older, newer or gone on its own.
+#: The parts of an output and its table that can be older, newer or missing.
 PARTS = {
     "checkpoint": "out/reput/spark-checkpoint",
     "consumequeue": "out/consumequeue",

@@ -73,7 +73,7 @@ def test_a_log_that_is_written_over_under_it(spark: SparkSession, tmp_path: Path
         running.start()
         try:
             wait_until(lambda: reporter.messages("logic") == reporter.messages("table") == len(old), running, failed)
-            # In the last segment the old records stand behind the new end, the last one whole.
+            # In the last segment the old records follow the new end, the last one whole.
             last = store / "commitlog" / f"{end - end % SIZE:020d}"
             before = last.read_bytes()
             new_end = write(store, [*old[:-4], *messages(1, 100, 7)])[-1]
@@ -213,7 +213,7 @@ def queued_offsets(out: Path) -> list[int]:
     for path in (out / "consumequeue").glob("*/*/*"):
         data = path.read_bytes()
         units = (data[at : at + 20] for at in range(0, len(data), 20))
-        # Not what is unwritten, and not what fills the front of a queue that begins behind what is gone.
+        # Without unwritten entries, and without those that fill the front of a queue that begins after expired records.
         found += [
             int.from_bytes(unit[:8], "big") for unit in units if unit[8:12] not in (bytes(4), b"\x7f\xff\xff\xff")
         ]

@@ -52,7 +52,7 @@ class Struck(BaseException):
     """No ``except Exception`` catches it."""
 
 
-#: What of each module is struck; its call of this number raises.
+#: The function of each module that fails; its call of this number raises.
 PLACES: dict[str, tuple[Any, str, int]] = {
     "log_reader: the end": (LogReader, "end", 1),
     "log_reader: where to begin": (LogReader, "initial_offset", 1),

@@ -117,7 +117,7 @@ def test_without_queues_the_table_has_its_quarantine(spark: SparkSession, tmp_pa
     found = [(line.physical_offset, line.cause) for line in load_quarantine(queues)]
     assert found == [(records[4].physical_offset, "HOSTILE_TOPIC"), (records[7].physical_offset, "BAD_MAGIC")]
     assert sum(entries(queues).values()) == 58
-    # The log goes on, and its first segments expire before anybody looks.
+    # The log grows, and its first segments expire before anything reads them.
     end = end_of(records)
     write_log(store / "commitlog", [Message("T")] * 140)
     expired = [path for path in sorted((store / "commitlog").iterdir()) if int(path.name) <= end]

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.spark
 
 SIZE = 4096
 BAD_NUMBER, BAD = 6, 1701
-# Whoever names a directory can try to be taken for the source.
+# A hostile name of a directory may look like the source's error.
 HOSTILE = 'log\nreput-error: {"error": {"code": "x"}}\n<msg>${x}'
 
 

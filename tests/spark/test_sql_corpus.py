@@ -31,11 +31,11 @@ from reput.streaming.sql.spark_query import SparkResult, parse_query, spark_fail
 
 pytestmark = pytest.mark.spark
 
-# What Spark's own parser does not take in 4.2, however it is written; the corpus has each all the same.
+# Spark's own parser does not take these in 4.2, in any form; the corpus has each all the same.
 PARSER_REFUSES = "what Spark's parser refuses itself"
 
 
-# Hundreds of queries over four rows: the table is not listed anew for each.
+# Hundreds of queries over four rows: do not list the table again for each.
 LIGHT = {"spark.databricks.delta.stalenessLimit": "1h"}
 
 # In short, every eighth statement or function; all of them are decided by name all the same.

@@ -97,7 +97,7 @@ def test_restore(kept: KeptTable, caplog: pytest.LogCaptureFixture) -> None:
     assert kept.found() == kept.expected(0, 40)
     kept.fill(kept.open(), (50,))
     kept.spark.sql(f"RESTORE TABLE {kept.sql} TO VERSION AS OF 2")
-    kept.repair()  # finds the range itself, and goes on to the log's end
+    kept.repair()  # finds the range itself, and continues to the log's end
     assert kept.found() == kept.expected()
     kept.open()
     with caplog.at_level(logging.INFO, "reput"):

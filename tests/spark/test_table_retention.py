@@ -263,7 +263,7 @@ def test_rows_of_a_silent_broker_expire(kept: KeptTable, monkeypatch: pytest.Mon
         wait_until(lambda: is_delta(kept) and found_now(kept) == before)
         clock[0] = time.time()
         wait_until(lambda: found_now(kept) == wanted)
-    assert ledger(kept).rows == 40  # nothing has been committed behind it
+    assert ledger(kept).rows == 40  # nothing has been committed after it
     table = kept.open()
     assert ledger(kept).rows == len(wanted)
     assert table.end_offset == kept.offsets[40]

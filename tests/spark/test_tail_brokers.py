@@ -176,15 +176,15 @@ def test_one_ends_with_its_damaged_log_and_the_others_take_new_messages(
             assert judge(runs[name].state).state in (State.RUNNING, State.DEGRADED)
         assert status_of(damaged.output)["state"] == State.STOPPED.value
         said = (damaged.output / "reput" / "status.json").read_bytes()
-    # What a large micro-batch leaves behind is written in a thread that starts no job, so it has no pool.
+    # The rest of a large micro-batch is written in a thread that starts no job, so it has no pool.
     assert worked >= {(name, name, f"logic of {name}") for name in sound}
     assert worked <= {(name, name, pool) for name in NAMES for pool in (None, f"logic of {name}")}
     assert {name: run.failure for name, run in runs.items() if run.failure is not None} == {DAMAGED: failure}
-    assert (damaged.output / "reput" / "status.json").read_bytes() == said  # nobody wrote it after its run
+    assert (damaged.output / "reput" / "status.json").read_bytes() == said  # it was not written after its run
     for name, home in homes.items():
         alone, status = tmp_path / "alone" / name, status_of(home.output)
         assert [(each["broker"], each["exitCode"]) for each in status["brokers"]] == [(name, int(name == DAMAGED))]
-        if name == DAMAGED:  # its table may have come to the damage before its queues: these go on to it
+        if name == DAMAGED:  # its table may have reached the damage before its queues, which continue up to it
             for output in (alone, home.output):
                 with pytest.raises(CorruptRecordError):
                     run_tail(spark, home.store, output, *BATCHES, conf=home.broker_conf)

@@ -270,7 +270,7 @@ def test_giving_up(spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptur
     said = r"(logic|table) did not continue within \d+ s and was opened again (once|\d+ times): "
     gave_up = re.match(said, failure.cause)
     assert gave_up
-    # How often there is time for it depends on the machine; what is said is what was done.
+    # How often there is time for it depends on the machine; the output has what was done.
     attempts = re.findall(rf"{gave_up[1]} waits \d+ s and is opened again \(attempt (\d+)", caplog.text)
     assert attempts == [str(number) for number in range(1, len(attempts) + 1)]
     assert gave_up[2] == ("once" if len(attempts) == 1 else f"{len(attempts)} times")

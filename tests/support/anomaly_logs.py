@@ -118,7 +118,7 @@ def write_all_cases(directory: Path) -> list[StoredRecord]:
         for message in messages[half:]:
             writer.append(message)
         records = writer.records
-    # What the buffer of a broker held before: the first segment's records again, behind the 8 bytes of the blank.
+    # The earlier contents of a broker's buffer: the first segment's records again, after the 8 bytes of the blank.
     first = (directory / f"{0:020d}").read_bytes()
     segment = directory / f"{first_blank - first_blank % MAPPED_FILE_SIZE:020d}"
     stale_at = first_blank % MAPPED_FILE_SIZE + 8

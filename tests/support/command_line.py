@@ -12,7 +12,7 @@ from typer.main import get_command
 
 from reput.streaming.cli.app import application
 
-# Typer makes an application's commands anew for each call, with what the types of their functions say.
+# Typer makes an application's commands again for each call, from the types of their functions.
 _commands = cache(get_command)
 #: All of `reput`, with every command.
 APPLICATION: Any = get_command(application())

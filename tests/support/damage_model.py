@@ -13,7 +13,7 @@ from support.record_writer import ENTRY_HEADER_BYTES, MAGIC_BLANK, MAGIC_V1, MAG
 from reput.source.record.dledger_entry import decode_entry
 from reput.source.record.message_decoder import Verdict, decode_message
 
-#: What the walk over offsets does not look at: the parts of a record that its properties' numbers are.
+#: The walk over offsets skips these: the parts of a record that are numbers in its properties.
 _NUMBERS = (Verdict.BAD_DELAY, Verdict.BAD_INNER_BATCH)
 _SOUND = (*_NUMBERS, Verdict.BAD_TOPIC, Verdict.BAD_CRC, Verdict.BAD_PROPERTY_CRC)
 DELAYS_MS = (1000,)

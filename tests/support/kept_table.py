@@ -30,7 +30,7 @@ from reput.streaming.rebuild.rebuild import Rebuild
 from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail.tail import Tail
 
-# What a running tail is waited for.
+# The longest wait for a running tail.
 LIMIT_S = 60
 WaitUntil = Callable[[Callable[[], bool]], None]
 

@@ -42,7 +42,7 @@ SHAPES = {
 }
 
 _RETRY, _HALF, _TIMER = "%RETRY%g", "RMQ_SYS_TRANS_HALF_TOPIC", "rmq_sys_wheel_timer"
-#: What a broker puts under topics of its own, and what only looks like it.
+#: Messages that a broker puts under topics of its own, and those that only look like them.
 ORIGINS = [
     Message("T", properties={"RETRY_TOPIC": "no", "REAL_TOPIC": "no", "PGROUP": "p", "UNIQ_KEY": "U", "KEYS": "a b"}),
     Message("SCHEDULE_TOPIC_XXXX", properties={"REAL_TOPIC": "T", "DELAY": "1", "KEYS": "a"}),

@@ -158,7 +158,7 @@ class SinkRun:
         self.sinks: tuple[Sink, ...] = (self.queues, *batch_queues, self.index)
         #: By sink: everything before this place was promised to last.
         self.returned: dict[str, int] = {}
-        #: What was met since the run began.
+        #: The anomalies since the run began.
         self.anomalies = NO_ANOMALIES
         self._before: tuple[int, RecordFingerprint | None] = (-1, None)
         self._start = start

@@ -281,7 +281,7 @@ def damage(
     return done
 
 
-# What the properties of a whole record do to a broker's dispatch, by its further queues (None: no property at all).
+# The effects of a whole record's properties on a broker's dispatch, by its further queues (None: no property at all).
 LIGHT = {"enableLmq": "true", "enableMultiDispatch": "true"}
 FURTHER: dict[str, tuple[str, dict[str, str] | None, int]] = {
     "no number": ("T", {"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b", "INNER_MULTI_QUEUE_OFFSET": "0,x"}, 0),

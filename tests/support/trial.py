@@ -30,7 +30,7 @@ TESTS_SECONDS = 3600
 ANSWER_MAX = 32  # more messages than one query returns
 # A warning as Python prints it: file, line, category, text.
 WARNING = re.compile(r"^(?P<file>\S+):\d+: (?P<category>\w*Warning): (?P<text>.*)$", re.MULTILINE)
-# What went wrong, as pytest prints it in the first place.
+# The failures, as pytest prints them in the first place.
 PYTEST_ERROR = re.compile(r"E\s+\w*(Error|Exception|Warning|Failed)\b")
 # Why Spark did not start or went down, as it prints it in the first place.
 SPARK_ERROR = re.compile(r"^\s*((?:module not found: |\S+(?:Exception|Error): ).*)$", re.MULTILINE)

@@ -33,7 +33,7 @@ def newest_offset(path: Path) -> int:
     data = path.read_bytes()
     if path.parent.name == "index":
         return int(struct.unpack_from(">q", data, 24)[0])
-    # Behind the last entry a queue's file is full of zeros.
+    # After the last entry a queue's file is full of zeros.
     low, high = 0, len(data) // UNIT.size
     while low < high:
         middle = (low + high) // 2
@@ -77,7 +77,7 @@ class Keeper(threading.Thread):
                 for link in list(_files(self._kept / kind))
                 if not (self._store / link.relative_to(self._kept)).exists()
             ]
-            begin = self._log_begin()  # asked behind that: segments go before the files that expire with them
+            begin = self._log_begin()  # asked afterwards: segments go before the files that expire with them
             for link in gone:
                 if newest_offset(link) >= begin:
                     link.unlink()

@@ -13,7 +13,7 @@ from benchmarks.soaking.prometheus import Firing
 from benchmarks.soaking.run import HEAP_MB
 from benchmarks.soaking.samples import DRIVER, JVM, MB, WORKERS, Sample
 
-#: What a start takes to become even: caches, compiled code, the JVM's heap.
+#: The time after a start in which caches, compiled code and the JVM's heap become even.
 WARM_UP_SECONDS = 300.0
 STRETCH_SECONDS_MIN = 600.0
 IDLE_SHARE_MAX = 0.02
@@ -38,7 +38,7 @@ class Series:
     bound: float = 0.0
 
 
-# The heap's limit, and what a JVM of Spark's has besides: code, classes, threads, buffers.
+# The heap's limit, and the rest of a JVM of Spark's: code, classes, threads, buffers.
 JVM_MB_MAX = HEAP_MB + 640.0
 
 

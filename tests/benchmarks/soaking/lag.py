@@ -39,7 +39,7 @@ SECONDS = 180.0
 EVERY_SECONDS = 0.5
 SETTLE_SECONDS = 30.0
 FOLLOW_SECONDS = 300.0
-#: Asked: shown and seen differ by a second and a batch at most, but for so many of a hundred looks.
+#: In all but this many of a hundred looks, shown and real lag must differ by a second and a batch at most.
 TOLERANCE_SECONDS = 1.0
 OUTSIDE_SHARE_MAX = 0.01
 QUERIES = ("logic", "table")

@@ -50,7 +50,7 @@ GONE_SECONDS = 20.0
 _EXPIRED_UNREAD = re.compile(
     r"WARNING table ends at (\d+) and the log continues at (\d+): the \d+ bytes between expired"
 )
-#: What a run leaves in its directory, all that is needed to judge it.
+#: The files that a run leaves in its directory, enough to judge it.
 SAMPLES, RECORD = "samples.jsonl", "record.json"
 
 

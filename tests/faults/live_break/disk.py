@@ -33,7 +33,7 @@ class Disk:
         words = ("mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(root))
         self.is_mounted = os.geteuid() == 0 and run(*words)
         if self.is_mounted:
-            # What is mounted here later is seen by processes with mounts of their own, too.
+            # Later mounts here also appear in processes with mounts of their own.
             assert run("mount", "--make-shared", str(root)), f"{root} cannot be shared"
 
     @property

@@ -40,7 +40,7 @@ def marked(mark: str) -> list[Process]:
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal() or int(entry.name) == os.getpid():
             continue
-        # It may end at any moment, or be somebody else's.
+        # It may end at any moment, or belong to another user.
         with suppress(OSError, IndexError, ValueError):
             if wanted in (entry / "environ").read_bytes().split(b"\0"):
                 parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])

@@ -217,7 +217,7 @@ class Tail:
             code = self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             return None
-        # A process that outlives the driver may hold the pipe; what the driver said is there by then.
+        # A process that outlives the driver may hold the pipe; the driver's output has come by then.
         self._reader.join(2)
         return Done(self._words, code, self.said)
 

@@ -198,7 +198,7 @@ def test_a_shape_is_what_its_name_says(name: str, tmp_path: Path) -> None:
     columns = [window.columns for span in spans for window in read_windows(*span, DecodeOptions())]
     assert sum(map(len, columns)) == log.messages == 300
     assert sum(int(found.msg_size.sum()) for found in columns) == log.size_bytes
-    # What `fitting` takes a record for.
+    # `fitting` takes this size for a record.
     assert log.size_bytes / 300 == pytest.approx(shape.body_bytes + 170 + 24 * shape.keys, rel=0.15)
     assert any((found.sys_flag == IPV6_HOSTS).any() for found in columns) == shape.ipv6
     assert len({key for found in columns for key in found.queue_id.tolist()}) <= shape.queues

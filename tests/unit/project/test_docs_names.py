@@ -20,7 +20,7 @@ from reput.streaming.config.settings import PIPELINE_OPTIONS
 
 OPTIONS: Mapping[str, Option] = {each.name: each for each in (*SOURCE_OPTIONS, *PIPELINE_OPTIONS)}
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-# Where a program's name stands, not a package's, an image's or a user's: first, or behind what runs it.
+# The places of a program's name, not of a package, an image or a user: first, or after a program that runs it.
 _REPUT = re.compile(r"(?:^|-- |&& |\|\| |\w/)reput ((?:[a-z]|--?[a-z]).*)")
 _MAY_BE_LEFT_OUT = re.compile(r"(?<!\w)\[([^]]*)\]")
 _END_OF_COMMAND = re.compile(r"\s(?:\|\|?|&&|>|;|#)\s.*")
@@ -38,7 +38,7 @@ OTHERS_OPTIONS = {
     "--packages": "spark-submit",
     "--py-files": "spark-submit",
 }
-#: Names in camel case that are no option of reput's and none that it reads of broker.conf.
+#: Names in camel case that are neither options of reput nor settings that it reads in broker.conf.
 OTHERS_NAMES = {
     "a broker's setting that is only spoken of": {
         "autoCreateSubscriptionGroup",

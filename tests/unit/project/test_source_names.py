@@ -13,9 +13,9 @@ from support.paths import ROOT
 
 FOLDERS = ("source", "sinks", "streaming")
 FILES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
-#: What stands in a text for a part that is only known when it is said.
+#: In the place of a part of a text that is only known at run time.
 FILLED = "\0"
-# A command as a sentence has it: in quotes, or up to where the sentence goes on.
+# A command in a sentence: in quotes, or up to where the sentence continues.
 _COMMAND = re.compile(r"(?<![\w/.])reput ([a-z\0][^\n'`;:(),]*)")
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 #: Options of other programs that the sources speak of.

@@ -187,7 +187,7 @@ def test_a_queue_that_makes_no_directory(topic: str, queue_id: int, tmp_path: Pa
     assert not [path for path in files_below(tmp_path) if path.startswith("out/consumequeue/")]
 
 
-# --- what is said ----------------------------------------------------------------------------------------
+# --- lines for users --------------------------------------------------------------------------------------
 
 
 def test_a_hostile_log_prints_few_lines(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -341,7 +341,7 @@ def test_shape(name: str, tmp_path: Path) -> None:
     paths, records = SHAPES[name](tmp_path / "log")
     reader = log_reader(paths)
     end = reader.settled_end(0)
-    # The last blank is passed when the next segment is there.
+    # The last blank is passed when the next segment exists.
     assert end >= records[-1][0] + records[-1][2]
     assert reader.bad_end is None
     batches = LogBatches(paths)
@@ -353,7 +353,7 @@ def test_shape(name: str, tmp_path: Path) -> None:
         check_output(tmp_path / f"out{number}", records, SETTINGS)
 
 
-# --- what stands at the end, and in the middle -----------------------------------------------------------
+# --- bytes at the end, and in the middle -----------------------------------------------------------------
 
 SOUND = Message(body=b"0123456789", properties={"TAGS": "TagA"})
 

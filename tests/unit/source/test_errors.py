@@ -41,7 +41,7 @@ HAVE_A_PLACE = (
 WITHOUT_A_PLACE = {
     "source/record/message_body.py": "it has a body alone; its caller shows what it cannot decompress as it is stored",
 }
-# How advice begins, which is no part of an error's cause.
+# The beginnings of advice, which does not belong in an error's cause.
 ADVICE = re.compile(r"; (give|set|remove|restore|start|run|make it|install|derive|undo|allow) ")
 
 

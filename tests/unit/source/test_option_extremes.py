@@ -19,7 +19,7 @@ RANGE = re.compile(r"a whole number from (\d+) to (\d+)")
 OFFSETS = ("startingOffset", "endingOffset")
 OPTIONS = {option.name: option for option in (*SOURCE_OPTIONS, *PIPELINE_OPTIONS)}
 NUMBERS = {name: option for name, option in OPTIONS.items() if RANGE.search(option.allowed)}
-# Whose text is no number, whatever its default is.
+# Options whose texts are not numbers, whatever their defaults are.
 OTHERS = {
     "messageDelayLevel",
     "sparkDriverMemory",
@@ -39,7 +39,7 @@ ENDS = [
     for name in NUMBERS
     for end, step in zip(RANGE.findall(NUMBERS[name].allowed)[0], (-1, 1), strict=True)
 ]
-# An hour, and files of 2 GiB: nobody waits for that here.
+# An hour, and files of 2 GiB: too much for a test.
 TOO_LONG = {("tailGuardMs", 3_600_000), ("maxHashSlotNum", 536870891), ("maxIndexNum", 107374180)}
 
 

@@ -23,7 +23,7 @@ from reput.source.options import SourceOptions
 from reput.source.stream_answers import StreamAnswers, StreamQuestions
 
 SIZE = 4096
-# What Spark asks, in a process that is told where to ask: it prints the answers, and what it has loaded.
+# Spark's questions, in a process that gets the place to ask: it prints the answers, and the modules it has loaded.
 ASKS = """
 import json, sys
 from pyspark.sql.streaming.datasource import ReadMaxBytes

@@ -27,7 +27,7 @@ def backed_up(growing: GrowingStore, point: RestorePoint) -> bytes:
 def test_each_step_adds_what_is_new(growing: GrowingStore) -> None:
     """Every restore point has the log and the configuration of its moment, in few parts; no byte is written often."""
     written, states = set[str](), []
-    writer = growing.writer()  # goes on, as beside a running broker; others begin with what is there
+    writer = growing.writer()  # continues, as beside a running broker; others begin with the present restore points
     for number in range(1, 41):
         growing.append(growing.rng.randint(1, 9))
         growing.put_config("topics.json", {"count": growing.count})
@@ -95,7 +95,7 @@ def cut(growing: GrowingStore, at: int, *, clears: bool) -> None:
     growing.log._write_offset = at
 
 
-# A reader that has just followed the records looks again in a second, if the last one stands where it was.
+# A reader that has just followed the records looks again in a second, if the last one is where it was.
 @pytest.mark.parametrize("clears", [False, True])
 @pytest.mark.parametrize(("goes_on", "more"), [(False, 1), (False, 9), (True, 9)])
 def test_a_log_that_was_cut(

@@ -151,7 +151,7 @@ def test_entries_stand_in_log_order(tmp_path: Path, seed: int, step: int) -> Non
     "needs",
     [
         LogicNeeds(multi_dispatch=MultiDispatch(enable_lmq=True)),
-        LogicNeeds(),  # further queues are told whether they are kept or not
+        LogicNeeds(),  # further queues are listed whether they are kept or not
         LogicNeeds(consume_queue=False),
     ],
     ids=["multi dispatch", "none", "no queues"],

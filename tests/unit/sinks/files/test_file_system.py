@@ -70,7 +70,7 @@ def test_many_files_are_synced_at_once(
     files.sync()
     assert syncs.whole == whole
     names = [f"{number:02d}" for number in range(count)]
-    # What holds the root is none of the directories of which the file system was looked up.
+    # The root is in none of the directories whose file systems were looked up.
     assert sorted(syncs.one_by_one) == sorted([tmp_path.name, *([] if whole else [*names, "d", "out"])])
     syncs.one_by_one.clear()
     files.sync()

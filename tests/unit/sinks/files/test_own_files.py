@@ -43,7 +43,7 @@ OTHERS = (
     "index/notes.txt",
     f"index/old/{INDEX_FILE}",
 )
-#: What a swap moves: each folder as a whole.
+#: A swap moves each of these folders as a whole.
 WHOLE = [((name,), (name,)) for name in own_files.DERIVED]
 
 

@@ -29,7 +29,7 @@ from reput.sinks.files.store_path import consume_queue_directory, index_file
 from reput.sinks.queue.consume_queue import ConsumeQueueSink
 from reput.source.errors import SinkError
 
-#: What a topic's name has that a producer may send to.
+#: The characters of a topic that a producer may send to.
 LEGAL = set((string.ascii_letters + string.digits + "%|-_").encode())
 HOSTILE = {
     "up": b"../x",

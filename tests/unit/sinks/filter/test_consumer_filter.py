@@ -172,7 +172,7 @@ def test_what_does_not_compile_is_skipped(path: Path, bad: dict[str, Any], caplo
     assert "'bad' filters 'T'" in caplog.text
     assert filters.bit_map("T", {"a": "1", "b": "1"}) == bits([0, 1, 2], 112)
     alone = load(write(path, {"bad": bad}), contains=True)
-    assert alone.bit_map("T", {"a": "1"}) == ZERO  # somebody filters the topic, nobody matches
+    assert alone.bit_map("T", {"a": "1"}) == ZERO  # the topic has a filter, and no subscription matches
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_a_topic_that_everybody_left(path: Path) -> None:
 
 def test_the_backup_stands_in(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     backup = path.with_name("consumerFilter.json.bak")
-    assert load(path).topics == frozenset()  # neither is there: a broker before its first save
+    assert load(path).topics == frozenset()  # neither file exists: a broker before its first save
     write(backup, {"g": group("a = 1")}, topic="Backup")
     assert load(path).topics == {"Backup"}
     path.write_text("")

@@ -146,7 +146,7 @@ def test_the_files_before_an_address_are_forgotten(files: DurableFiles) -> None:
     truncate(files, ext, decorate(420))
     assert un_decorate(ext.min_address) == 280
     assert sorted(contents(files)) == [280, 560, 840, 1120]
-    assert ext.get(MIN) == ext.get(MIN + 280)  # as the broker: the first file stands in for a lost first one
+    assert ext.get(MIN) == ext.get(MIN + 280)  # as the broker: the first file replaces a lost first one
     assert ext.get(MIN + 28) is None
     again = open_ext(files, FILE_SIZE)
     assert (again.min_address, again.max_address) == (ext.min_address, ext.max_address)
@@ -193,7 +193,7 @@ def test_a_unit_that_fits_in_no_file_burns_three(files: DurableFiles) -> None:
     assert contents(files)[192][28:30] == mark
     assert sorted(contents(files)) == [0, 64, 128, 192, 256, 320]
     assert un_decorate(ext.max_address) == 384
-    assert un_decorate(open_ext(files, 64).max_address) == 320  # a mark is no unit
+    assert un_decorate(open_ext(files, 64).max_address) == 320  # a mark is not a unit
 
 
 def test_a_unit_too_large_for_its_size_field(files: DurableFiles) -> None:

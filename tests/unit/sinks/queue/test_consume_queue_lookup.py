@@ -67,7 +67,7 @@ def test_entries_over_files(tmp_path: Path) -> None:
         ([PRE_BLANK] * 5 + units(2, 5), 400, (5, 7)),
         ([PRE_BLANK, PRE_BLANK], 0, (2, 2)),
         ([UNWRITTEN], 0, (0, 0)),
-        ([*units(2), (200, 0, 0), (300, 100, 3)], 0, (0, 2)),  # stale behind the end
+        ([*units(2), (200, 0, 0), (300, 100, 3)], 0, (0, 2)),  # stale, after the end
         ([*units(2), (-1, 100, 0), (300, 100, 3)], 0, (0, 2)),
         ([*units(2), UNWRITTEN, UNWRITTEN, *units(4, 4), *units(2, 8)], 0, (0, 2)),
         # Files before the last three are trusted, as in the broker's recovery.

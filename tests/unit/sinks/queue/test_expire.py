@@ -128,7 +128,7 @@ def test_entries_of_an_unfinished_batch_tell_no_end(clean_files: CleanFiles) -> 
     for segment in sorted(clean_files.log.iterdir())[:14]:
         segment.unlink()
     clean_files.expire("expire")
-    assert clean_files.counts()[1:] == (7, 7)  # the second file of each has the last record that is told of
+    assert clean_files.counts()[1:] == (7, 7)  # the second file of each has the last record of the report
     with no_fsync(), SinkRun(clean_files.out, clean_files.SETTINGS) as run:
         assert run.end == middle
         run.write(LogBatches(clean_files.log)(middle, end))
@@ -238,7 +238,7 @@ def test_which_batch_queue_files_go(
     assert (found.min_offset, found.max_offset) == left
 
 
-# --- the sinks go on -------------------------------------------------------------------------------------
+# --- the sinks continue -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -20,7 +20,7 @@ from reput.source.errors import OutputError, SinkError
 
 APP = "reput/b/messages"
 SCHEMA = StructType([StructField("topic", StringType()), StructField("physical_offset", LongType())])
-# What a checkpoint has of a file.
+# The fields of a file in a checkpoint.
 CHECKPOINTED = pa.struct(
     [
         *(("path", pa.string()), ("partitionValues", pa.map_(pa.string(), pa.string())), ("size", pa.int64())),

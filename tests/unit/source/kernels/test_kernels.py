@@ -31,7 +31,7 @@ from reput.source.record.message_properties import decode_utf8, hash_code, parse
 
 LENGTHS = range(41)
 ALIGNMENTS = range(8)
-#: What an array has behind the bytes in question: nothing, less than a word, more.
+#: The bytes of an array after those in question: none, less than a word, more.
 BEHIND = [0, 3, 9]
 RANDOM = random.Random(3)
 

@@ -54,7 +54,7 @@ MISSING = "no commitlog at {path}/commitlog: the directory does not exist"
 HOLDS = "no commitlog at {{path}}/commitlog: the directory holds {}, and no file of a commitlog (a name of 20 digits)"
 NONE = "; give the store root that holds commitlog/"
 
-#: What is given as --store, and what is said of it after "no store at" or "no commitlog at" and the path.
+#: The value of --store, and the error after "no store at" or "no commitlog at" and the path.
 WRONG_STORES = [
     ("store/commitlog", MISSING + HOLDS_ONE),
     ("", MISSING + HOLDS_ONE),

@@ -19,7 +19,7 @@ from reput.source.record import message_format as fmt
 
 SET = 6000
 
-#: What rows have (sizes by begin), what is set, whether somebody stated that, and the size that is theirs.
+#: The rows (sizes by begin), the set size, whether that was stated, and the right size.
 CASES: Mapping[str, tuple[Sequence[Mapping[int, int]], int, bool, int | None]] = {
     "no file": ([], SET, True, None),
     "only empty files": ([{0: 0}], SET, False, None),

@@ -33,7 +33,7 @@ class Growing:
     """A finished log, laid down again byte by byte; its clock moves only between records."""
 
     def __init__(self, directory: Path, seed: int) -> None:
-        self.written = 0  # the end of the records whose every byte is there
+        self.written = 0  # the end of the records whose every byte is written
         self.now = 0.0
         self._rng = random.Random(seed)
         queue, self.records = load_log(directory / "model", varied_messages(150, seed=seed), SIZE)

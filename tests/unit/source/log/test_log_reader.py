@@ -51,7 +51,7 @@ def test_whether_the_log_reaches_beyond_an_offset(tmp_path: Path) -> None:
     begins = [record.physical_offset for record in records]
     assert all(log.reaches_beyond(offset) for offset in [*begins, end - 1])
     assert not any(log.reaches_beyond(offset) for offset in (end, end + 1, log.queue().end_of_files, 2**40))
-    # In the empty rest of a segment, where a broker has gone on to the next one.
+    # In the empty rest of a segment, when a broker has begun the next one.
     assert all(log.reaches_beyond(file.file_from_offset - 1) for file in log.queue().files[1:])
     (tmp_path / "log" / f"{log.queue().end_of_files:020d}").write_bytes(bytes(SIZE))  # made ahead
     log.look_anew()

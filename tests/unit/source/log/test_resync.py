@@ -164,7 +164,7 @@ def verdict_of_both(record: bytes, offset: int, file_end: int, *, dledger: bool)
         return Verdict.MESSAGE
     if outcomes[0].verdict is not Verdict.UNDERFLOW:
         return outcomes[0].verdict
-    # With all of the segment at hand it is judged by what stands there.
+    # With the whole segment at hand it is judged by its bytes.
     padded = record.ljust(min(file_end - offset, 1 << 15), b"\0")
     outcomes = [decode(padded, offset, file_end, dledger=dledger) for decode in (reference_decoder, batch_decoder)]
     assert outcomes[0].verdict is outcomes[1].verdict

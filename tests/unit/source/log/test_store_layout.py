@@ -209,7 +209,7 @@ def test_the_kinds_of_queues_that_a_broker_loads(
         return
     with pytest.raises(OptionError, match=r"has combineCQLoadingCQTypes=.*: this broker keeps its queues"):
         config_of(rocksdb_store, conf, f"brokerVersion={version}")
-    config_of(rocksdb_store, f"combineCQLoadingCQTypes={types}")  # without double writing nobody asks for it
+    config_of(rocksdb_store, f"combineCQLoadingCQTypes={types}")  # without double writing they are not asked for
 
 
 def put_queue_file(store: Path) -> None:

@@ -18,7 +18,7 @@ from reput.source.record.message_properties import decode_utf8, hash_code, parse
 
 BAD = "\ufffd"
 
-#: Units that are whole, cut short, overlong, out of range or surrogates, and the ASCII that may stand between them.
+#: Units that are whole, cut short, overlong, out of range or surrogates, and the ASCII that may be between them.
 FRAGMENTS = [b"a", b"7", b"+", b"-", b"\x00", b"\x7f", b"\x80", b"\xbf", b"\xc0", b"\xc1\xbf", b"\xc2", b"\xc3\xa4"]
 FRAGMENTS += [
     b"\xdf",

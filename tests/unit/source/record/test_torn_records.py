@@ -52,7 +52,7 @@ def test_zeros_from_every_byte(decode: Decoder, name: str, check_crc: bool, proo
     for cut in range(len(record)):
         torn = record[:cut] + bytes(len(record) - cut)
         messages, stop_at, verdict = decode(first + torn + bytes(300), OFFSET, OFFSET + 4096, check_crc=check_crc)
-        # A DELAY that ends in zeros is no number, nor is the second of an inner batch's two.
+        # A DELAY that ends in zeros is not a number, nor is the second of an inner batch's two.
         number = re.search(b"(DELAY|INNER_BASE)\x01[^\x02]*$", record[:cut])
         passes = cut >= contents_at(SHAPES[name], record) and number is None
         assert len(messages) == 1 + passes, cut

@@ -137,7 +137,7 @@ def test_what_others_warn_of_is_json_too(logger: logging.Logger, capsys: pytest.
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         logging.captureWarnings(False)
-        logging.captureWarnings(True)  # the block has put back what was there before
+        logging.captureWarnings(True)  # the block has put back the earlier handler
         warnings.warn("deprecated\nin two lines", DeprecationWarning, stacklevel=1)
         logging.captureWarnings(False)
     (line,) = capsys.readouterr().err.splitlines()

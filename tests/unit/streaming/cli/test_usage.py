@@ -175,7 +175,7 @@ COMP_WORDS=(reput rebuild --only "") COMP_CWORD=3; _reput_completion reput; echo
 COMP_WORDS=(reput ask lag --format j) COMP_CWORD=4; _reput_completion reput; echo "${COMPREPLY[@]}"
 COMP_WORDS=(reput verify -o onDam) COMP_CWORD=3; _reput_completion reput; echo "${COMPREPLY[@]}"
 """
-# What zsh's completion would be given is printed.
+# Print the words for zsh's completion.
 ZSH = """
 compdef() { [[ $2 == reput ]] || exit 1 }
 _arguments() { print -r -- "$@" }

@@ -26,7 +26,7 @@ from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail.tail import Tail
 
 SIZES = {"mappedFileSizeConsumeQueue": "90", "maxHashSlotNum": "7", "maxIndexNum": "10"}
-# Nobody writes to these logs: no command need wait whether their last record stays.
+# These logs do not grow: no command need wait whether their last record stays.
 NO_GUARD = ("-o", "tailGuardMs=0")
 NEW = {**SIZES, "brokerVersion": "5.5.0", "enableMultiDispatch": "true"}
 AUTO_RECORD = '{"version": 1, "settings": {"brokerVersion": "auto"}}'

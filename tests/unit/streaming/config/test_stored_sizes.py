@@ -302,7 +302,7 @@ def test_a_running_brokers_command_line(words: Sequence[str], home: Path, tmp_pa
     pipe = subprocess.PIPE
     with subprocess.Popen(command, cwd=path.parent, stdin=pipe, stdout=pipe) as process:
         assert process.stdout is not None
-        process.stdout.readline()  # its command line is there only then
+        process.stdout.readline()  # its command line exists only then
         assert found(home) == path
         process.communicate()
     assert found(home) == home / "broker.conf"

@@ -105,7 +105,7 @@ def test_advice_that_is_followed(damage: str, release: str, sound: Path, tmp_pat
     after = told(home, release)
     assert after["starts"]
     assert after["harmless"] or copies or after["holes"]
-    # A segment may have got its size back, and what is no segment stands beside the store.
+    # A segment may have got its size back, and a file that is not a segment may be beside the store.
     for name, data in log.items():
         kept = [log_files(place).get(name, b"")[: len(data)] for place in (home / "store", *copies)]
         assert data in kept or (home / f"store.{name}").read_bytes() == data

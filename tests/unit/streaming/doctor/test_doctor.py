@@ -153,7 +153,7 @@ def add_a_stray_file(store: Path) -> None:
 
 
 HARMS: list[tuple[Callable[[Path], None], str, str]] = [
-    # Where it is tried in the short form, and what is said then.
+    # The places for the short form, and the messages there.
     (remove_queues, "5.5.0", "messages out of 4 queues"),
     (remove_first_index_file, "", "messages out of the index"),
     (remove_index_after_a_clean_stop, "4.9.3", "messages out of the index"),

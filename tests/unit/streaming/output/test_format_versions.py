@@ -57,7 +57,7 @@ COMMANDS = {
     "quarantine": ("quarantine", "list", "--output", "OUT"),
 }
 PROGRESS = ("reput/progress/consumequeue.json", "reput/progress/index.json")
-# What each command asks for.
+# The options of each command.
 READ_BY = {
     "verify": (*PROGRESS, "reput/settings.json"),
     "recover": (*PROGRESS, "reput/settings.json", "reput/rebuild/swap.json"),

@@ -240,7 +240,7 @@ def test_a_command_that_is_interrupted(number: signal.Signals, tmp_path: Path) -
     """One line, and the code of a shell; from the first moment on, and the second signal changes nothing."""
     code = (
         "import os, signal, sys, time\n"
-        f"signal.signal({int(number)}, signal.SIG_DFL)\n"  # whoever runs the tests may have it ignored
+        f"signal.signal({int(number)}, signal.SIG_DFL)\n"  # the shell that runs the tests may have it ignored
         # While Python ends, and has no handlers any more.
         "class Late:\n"
         f"    def __del__(self, kill=os.kill, pid=os.getpid()): kill(pid, {int(number)})\n"

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-#: It is told to stop while Python finalizes an object, where exceptions are thrown away, and would then run on.
+#: The stop comes while Python finalizes an object, where exceptions are thrown away; the program would then run on.
 _FINALIZES = """
 import sys, time
 from reput.streaming.process import interruption

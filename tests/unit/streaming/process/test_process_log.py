@@ -14,13 +14,13 @@ from support.small_disk import mounted
 
 from reput.streaming.process.process_log import OLDER_FILES, ProcessLog, RotatingLog
 
-#: Writes so many numbered lines with a name, in one write each, as a JVM or a Python worker does.
+#: Writes this many numbered lines with a name, in one write each, as a JVM or a Python worker does.
 WRITER = """
 import os, sys
 for number in range(int(sys.argv[2])):
     os.write(2, f"{sys.argv[1]} {number} {'x' * (number % 90)}\\n".encode())
 """
-#: A driver whose process prints until nobody reads, and then says how it fared; `line` comes first.
+#: A driver whose process prints until the reader ends, and then prints its own state; `line` comes first.
 JAVA = """
 import java.nio.file.*;
 public class Chatter {
@@ -168,7 +168,7 @@ def test_a_dead_driver_stops_no_jvm(tmp_path: Path) -> None:
     driver = subprocess.Popen([sys.executable, "-c", DRIVER, str(log), *java])
     try:
         deadline = time.monotonic() + 60
-        while not (log.exists() and log.read_bytes()):  # it is there before its first line
+        while not (log.exists() and log.read_bytes()):  # it exists before its first line
             assert time.monotonic() < deadline
             time.sleep(0.05)
     finally:

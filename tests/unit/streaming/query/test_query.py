@@ -341,7 +341,7 @@ def test_json_has_every_field(store: Path) -> None:
 
 def test_json_is_a_row_of_the_message_table(tmp_path: Path) -> None:
     """The same names and values, for records of all shapes."""
-    # What the table calls null, the command does too; its types are Arrow's.
+    # Null in the table is null in the command; its types are Arrow's.
     messages = [*SHAPES.values(), Message(properties={"DELAY": "x", "REAL_QID": "7"}), Message(store_timestamp=2**62)]
     messages += ORIGINS
     records = make_store(tmp_path, messages)

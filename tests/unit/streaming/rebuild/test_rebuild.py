@@ -356,7 +356,7 @@ def test_what_an_output_had_is_replaced(store: Path, tmp_path: Path) -> None:
     assert [path.name for path in (out / "reput" / "spark-checkpoint").iterdir()] == ["table"]
 
 
-# --- stopped and gone on ---------------------------------------------------------------------------------
+# --- stopped and continued -------------------------------------------------------------------------------
 
 
 class StoppedError(Exception):

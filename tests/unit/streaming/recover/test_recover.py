@@ -59,7 +59,7 @@ def recover_and_check(output: Output) -> None:
         return
     planned = recover_output(output.config, output.store, output.out, dry_run=True)
     assert files_below(output.out) == spoiled
-    # Where a log was cut to next to nothing and the files are damaged as well, nothing agrees: a word is asked for.
+    # If a log was cut to next to nothing and the files are also damaged, nothing agrees: --yes is asked for.
     done = recover_output(output.config, output.store, output.out, yes=planned.unexplained is not None)
     assert done == planned
     recovered = files_below(output.out)
@@ -236,8 +236,8 @@ def test_where_a_broker_would_begin(unclean: bool, physic: int, expected: int, t
     assert report.unclean == unclean
 
 
-# What the queues of an output have, which a 5.5.0 broker asks after a clean stop, and its checkpoint, which it asks
-# otherwise: how far the queues are on disk (`logicsPhysicalOffset`), or their time where an older broker wrote it.
+# The end of an output's queues, which a 5.5.0 broker asks for after a clean stop, and its checkpoint, which it asks
+# otherwise: how far the queues are on disk (`logicsPhysicalOffset`), or their time if an older broker wrote it.
 @pytest.mark.parametrize(
     ("unclean", "done", "logics_offset", "logics_ms", "expected"),
     [

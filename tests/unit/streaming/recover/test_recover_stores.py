@@ -99,7 +99,7 @@ def test_a_killed_broker(broker_store: GetStore, tmp_path: Path) -> None:
         check_taken_over(output, ["consumequeue", "index"], log_of(store), fail_on_data_loss=True)
     report = recover(store, output)
     assert (report.unclean, report.rewound, report.log_end) == (True, False, store.facts["maxOffset"])
-    # What a broker would have recovered from: it lost the records before, see PROVENANCE.md.
+    # The place where a broker would have recovered from: it lost the records before, see PROVENANCE.md.
     assert report.broker_recovers_from == 1_048_576
     check_taken_over(output, ["consumequeue", "index"], log_of(store), fail_on_data_loss=True)
     assert go_on(store, output) == 0

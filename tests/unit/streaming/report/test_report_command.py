@@ -168,7 +168,7 @@ def test_damage_and_lag_of_an_output(table: Path, tmp_path: Path) -> None:
         ["b", HOSTILE[1], 1, 7, 5_000],
     ]
     assert "3 parts of the log left out, 357 B together" in page.text
-    assert "The table is not kept as it should be: stopped" in page.text  # nobody holds the output's lock
+    assert "The table is not kept as it should be: stopped" in page.text  # the output's lock is free
     (behind,) = page.rows("How far each is behind the log")
     assert (behind["broker"], behind["what"], behind["state"]) == ("b", "the table", "running")
     assert f"table: found {HOSTILE[0]}" in page.text

@@ -28,7 +28,7 @@ def words(text: str) -> set[str]:
     return set(text.split())
 
 
-# What a page is made of. None of these runs, loads or sends anything.
+# The elements of a page. None of these runs, loads or sends anything.
 TAGS = words(
     """html head meta title style body main header h1 h2 p strong b dl div dt dd section ul li span time figure
     figcaption svg path text details summary table caption thead tbody tr th td bdi footer"""

@@ -14,7 +14,7 @@ from support.command_line import run_reput
 from reput.streaming.process.jvm import spark_home
 from reput.streaming.spark.class_archive import SparkClasses
 
-# What is in them beside `module-info.class`.
+# Their contents beside `module-info.class`.
 OWN = {"jackson-core-2.21.0.jar": "com/fasterxml/A.class", "jcl-over-slf4j-2.0.17.jar": "org/apache/commons/Log.class"}
 RESOLVED = {
     "io.delta_delta-spark_4.2_2.13-4.4.0.jar": "io/delta/A.class",

@@ -20,7 +20,7 @@ from reput.streaming.status.batch_report import PHASES, BatchReport, LogEnd
 from reput.streaming.status.publisher import StatusPublisher
 from reput.streaming.status.run_state import RunState
 
-# What /status takes of each of several brokers, and of one with its history.
+# The size of /status for each of several brokers, and for one with its history.
 OVERVIEW_BYTES_MAX, WHOLE_BYTES_MAX = 3_000, 100_000
 HOSTILE = "<img src=x onerror=alert(1)>"
 

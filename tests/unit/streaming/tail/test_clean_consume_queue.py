@@ -210,7 +210,7 @@ def test_all_else_agrees_with_it(seed: int) -> None:
         whole = replace(report, removed=removed)
         known = [record for record in output.records if record.physical_offset < reached]
         check(replaced(output, known), whole)
-        # Whoever comes next finds nothing to do, and nothing wrong.
+        # The next run finds nothing to do, and nothing wrong.
         before = files_below(output.out)
         assert not expire_output(output.config, output.out).removed
         assert not recover_output(output.config, output.store, output.out).is_changed

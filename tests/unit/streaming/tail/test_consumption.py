@@ -119,7 +119,7 @@ def test_each_move_is_a_row_with_the_times_between_which_it_came(broker: Broker)
         ("billing", "%RETRY%billing", 0, 0, None, "gone"),
     ]
     rows = broker.rows()
-    assert [row["seen_before"] for row in rows[:2]] == [None, None]  # nobody watched before
+    assert [row["seen_before"] for row in rows[:2]] == [None, None]  # there was no watch before
     progress = rows[2]
     # The file with the old offset was written within a second after its offsets were those.
     assert began - 1100 <= milliseconds_of(progress["seen_before"]) <= first_seen
@@ -327,7 +327,7 @@ def test_a_clock_that_is_set_back_keeps_the_rows_in_order(broker: Broker, monkey
     assert times == sorted(times)
     broker.write({"orders@billing": {0: 20}})
     broker.start().look()
-    assert len(broker.rows()) == 2  # where it goes on is the last row
+    assert len(broker.rows()) == 2  # it continues from the last row
 
 
 def test_small_files_are_merged_and_no_row_is_lost(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,7 +67,7 @@ def test_a_log_that_was_cut_before_a_planned_end(offsets: list[int], tmp_path: P
             path.unlink()
     inside = [physical_offset for physical_offset in offsets if last < physical_offset < last + SIZE]
     asked.check_reaches(offsets[3], inside[1])
-    put_bytes(tmp_path / f"{0:020d}", offsets[5], b"\0\0\0\x01")  # damage, with later segments behind it
+    put_bytes(tmp_path / f"{0:020d}", offsets[5], b"\0\0\0\x01")  # damage, with later segments after it
     asked.check_reaches(offsets[3], inside[1])
     put_bytes(tmp_path / f"{last:020d}", inside[0] - last, bytes(60))
     asked.check_reaches(offsets[3], inside[0])

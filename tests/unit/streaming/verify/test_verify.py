@@ -521,7 +521,7 @@ def flip(sound: Output, output: Output, path: Path, at: int, mask: int) -> None:
         assert found_in(sections) == {}, place
         return
     notes = notes_of(sections)
-    # A unit behind the end that points behind the log's end is what a recovery leaves.
+    # A recovery leaves units after the end that point beyond the log's end.
     assert found_in(sections) or notes.get("entries_behind_the_end"), f"{place}: {notes}"
 
 

@@ -136,7 +136,7 @@ def test_a_difference_between_both(tmp_path: Path) -> None:
         (lambda entries, _: entries.put(entry(1), bytes(28)), {"entry_differs": 1, "entry_unexplained": 1}),
         (lambda entries, _: entries.put(entry(1), entries[entry(0)]), {"entry_differs": 1, "entry_unexplained": 1}),
         (lambda entries, _: entries.put(entry(2), entries[entry(2)][:-1] + b"!"), None),
-        (lambda entries, _: entries.put(entry(-1), entries[entry(0)]), {}),  # after the last one: nobody reads it
+        (lambda entries, _: entries.put(entry(-1), entries[entry(0)]), {}),  # after the last one: it is never read
         (lambda _, offsets: offsets.delete(LAST), {"last_entry": 1}),
         (lambda _, offsets: offsets.put(LAST, struct.pack(">qq", 5, 0)), None),
         (lambda _, offsets: offsets.put(FIRST, struct.pack(">qq", 0, 2)), {"first_entry": 1}),

@@ -92,7 +92,7 @@ def test_rows_that_differ(output: Output, table: Path) -> None:
     assert f"the record at {twice} has 2 rows" in result.output
 
 
-# What others may make of each column, in SQL: another value, or null where the value is one.
+# Changes of others to each column, in SQL: another value, or null where the value is one.
 CHANGES = {
     "properties": "map('KEYS', 'x')",
     "keys": "make_array('x', 'y')",
