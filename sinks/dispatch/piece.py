@@ -405,7 +405,6 @@ class Piece:
         return {"store_timestamps": times, "bit_map_sizes": sizes, "bit_maps": data}
 
     def _batch_arrays(self, names: list[tuple[bytes, int]], is_wanted: Bools) -> PieceArrays:
-        """The entries of batch queues, grouped by queue."""
         numbers, units = (np.concatenate(parts) for parts in zip(_NO_BATCHES, *self._batches, strict=True))
         order = np.argsort(numbers, kind="stable")
         order = order[is_wanted[numbers[order]]]
@@ -636,7 +635,6 @@ class _BlocksByQueue:
     """
 
     def __init__(self, pieces: Sequence[PieceArrays], prefix: str) -> None:
-        """Take the pieces and the prefix of the arrays' names."""
         sizes = [len(piece[f"{prefix}counts"]) for piece in pieces]
         topics = _topics(pieces, prefix)
         queue_ids = _joined(pieces, f"{prefix}queue_ids", np.int32)

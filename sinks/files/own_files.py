@@ -191,9 +191,6 @@ def _mount_points(root: Path) -> set[RelativePath]:
     except OSError:
         return set()
     top = os.fsencode(os.path.realpath(root)) + b"/"
-    found = (_OCTAL.sub(_byte_of, fields[4]) for line in lines if len(fields := line.split(b" ")) > 4)
+    listed = (fields[4] for line in lines if len(fields := line.split(b" ")) > 4)
+    found = (_OCTAL.sub(lambda octal: bytes([int(octal[1], 8)]), path) for path in listed)
     return {tuple(os.fsdecode(path[len(top) :]).split("/")) for path in found if path.startswith(top)}
-
-
-def _byte_of(octal: re.Match[bytes]) -> bytes:
-    return bytes([int(octal[1], 8)])

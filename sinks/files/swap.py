@@ -12,7 +12,6 @@ import json
 import logging
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.file_system import has_files
@@ -118,21 +117,15 @@ def _check_not_emptied(files: DurableFiles, moves: Sequence[NotedMove], *, may_e
     derived = [move for move in moves if move[1][0] in DERIVED]
     if may_empty or any(is_new for _, _, is_new in derived):
         return
-    standing = [target for _, target, _ in derived if _holds_files(files.root.joinpath(*target))]
-    if standing:
-        raise UnexplainedError(
-            f"the rebuild found no message, and would leave nothing of {_shown(files, standing[0])} in {files.root}",
-            advice=f"nothing was changed: {GIVE_YES}",
-            file=files.root,
-        )
-
-
-def _shown(files: DurableFiles, target: RelativePath) -> str:
-    return "/".join(target) + ("/" if files.root.joinpath(*target).is_dir() else "")
-
-
-def _holds_files(path: Path) -> bool:
-    return path.is_file() or has_files(path)
+    for _, target, _ in derived:
+        path = files.root.joinpath(*target)
+        if path.is_file() or has_files(path):
+            shown = "/".join(target) + ("/" if path.is_dir() else "")
+            raise UnexplainedError(
+                f"the rebuild found no message, and would leave nothing of {shown} in {files.root}",
+                advice=f"nothing was changed: {GIVE_YES}",
+                file=files.root,
+            )
 
 
 def _check_one_file_system(files: DurableFiles, moves: Sequence[NotedMove]) -> None:

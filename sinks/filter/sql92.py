@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from reput.source.errors import ReputError
@@ -448,15 +449,14 @@ class Expression:
         """
         try:
             value = self._evaluate(properties)
-        except (
-            RecursionError
-        ):  # a chain of a thousand operators; Java's stack ends later, and its error is no match either
+        except RecursionError:
+            # A chain of a thousand operators. Java's stack ends later, and its error also counts as no match.
             raise ExpressionEvaluationError(f"{self.text!r} is too long a chain to be evaluated") from None
         assert value is None or isinstance(value, bool)
         return value
 
-    def __reduce__(self) -> tuple[Callable[..., Expression], tuple[str, bool]]:
-        return _restore, (self.text, self.contains)
+    def __reduce__(self) -> tuple[Callable[..., Expression], tuple[str]]:
+        return partial(Expression, contains=self.contains), (self.text,)
 
     def __repr__(self) -> str:
         return f"Expression({self.text!r}, contains={self.contains})"
@@ -475,10 +475,6 @@ def compile_expression(text: str, *, contains: bool) -> Expression:
     ExpressionSyntaxError
         RocketMQ throws ``MQFilterException``, or the text is nested deeper than 60 levels.
     """
-    return Expression(text, contains=contains)
-
-
-def _restore(text: str, contains: bool) -> Expression:
     return Expression(text, contains=contains)
 
 

@@ -667,7 +667,9 @@ class IndexCheck:
                 return self.cut(max(self._start, full.end_phy_offset), -1, store_timestamp, known)
             file, stamp_before = successor, full.end_timestamp
             stamp, offset = max(0, full.end_timestamp), max(0, full.end_phy_offset)
-            header = IndexHeader(stamp, stamp, offset, offset, index_count=_unused_count(file.header))
+            # The count in a file without keys: 0 as 4.9.3 leaves it, or 1 as a flush leaves it.
+            unused = file.header.index_count if file.header.index_count in (0, 1) else 0
+            header = IndexHeader(stamp, stamp, offset, offset, index_count=unused)
         state = {"file": file.name, "header": asdict(header), "index_msg_timestamp": stamp_before}
         removed = tuple(name for name in self.names if name > file.name)
         is_mended = header != file.header or not file.is_clean
@@ -788,8 +790,3 @@ class IndexCheck:
             return None
         is_clean &= has_its_slots
         return _File(self.names[at], header, entries, is_counted, is_clean)
-
-
-def _unused_count(header: IndexHeader) -> int:
-    """The count in a file without keys: 0 as 4.9.3 leaves it, or 1 as a flush leaves it."""
-    return header.index_count if header.index_count in (0, 1) else 0

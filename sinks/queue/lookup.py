@@ -53,7 +53,6 @@ class _Queue:
 
     @property
     def name(self) -> str:
-        """The queue, described in words."""
         return _name(self.topic, self.queue_id)
 
 

@@ -428,12 +428,10 @@ class _Walk:
 
     @property
     def unit_size(self) -> int:
-        """The size of an entry in bytes."""
         return self._units.unit_size
 
     @property
     def directory(self) -> tuple[str, ...]:
-        """The queue's directory below the output."""
         return self._units.directory.parts[-3:]
 
     @property

@@ -203,8 +203,9 @@ class QueueReader:
                 return int(last["physical_offset"]) + int(last["msg_size"])
         return 0
 
+    @cached_property
     def places(self) -> tuple[Int64s, Int64s]:
-        """The physical offset and the number of each entry."""
+        """The physical offset and the number of each entry, int64[n] each, as they were at first use."""
         found = [(np.empty(0, np.int64), np.empty(0, np.int64))]
         for file in self.files:
             units = self.units(file)
@@ -216,15 +217,11 @@ class QueueReader:
     def count_elsewhere(self, first: int, units: Units) -> int:
         """How many of these units (of ``consumequeue``), numbered from `first`, the queue has at another number."""
         rows = np.flatnonzero(~is_pre_blank(units))
-        offsets, numbers = self._places
+        offsets, numbers = self.places
         _, there, here = np.intersect1d(
             offsets, units["physical_offset"].reshape(-1)[rows].astype(np.int64), return_indices=True
         )
         return int(np.count_nonzero(numbers[there] != first + rows[here]))
-
-    @cached_property
-    def _places(self) -> tuple[Int64s, Int64s]:
-        return self.places()
 
     def min_offset(self, min_physic_offset: int, max_offset: int) -> int:
         """The number of the first entry before `max_offset` whose record the log has; `max_offset` if there is none.
@@ -251,7 +248,7 @@ class QueueReader:
 
 def moved_entries(before: QueueReader, after: QueueReader) -> int:
     """The number of entries of `before` that have another number in `after`."""
-    (offsets, numbers), (offsets_after, numbers_after) = before.places(), after.places()
+    (offsets, numbers), (offsets_after, numbers_after) = before.places, after.places
     _, rows, rows_after = np.intersect1d(offsets, offsets_after, return_indices=True)
     return int(np.count_nonzero(numbers[rows] != numbers_after[rows_after]))
 

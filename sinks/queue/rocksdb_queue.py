@@ -278,7 +278,6 @@ class RocksDBQueueSink:
 
 
 def _rows(data: np.ndarray[Any, Any]) -> list[bytes]:
-    """The rows of uint8[n, m] as bytes."""
     whole, size = data.tobytes(), data.shape[1]
     return [whole[at : at + size] for at in range(0, len(whole), size)]
 

@@ -127,7 +127,6 @@ class _ExpiredMoves:
 
     @property
     def rows(self) -> int:
-        """The number of rows to remove."""
         return sum(int(mask.sum()) for _, mask in self.masks) - int(self.reached.num_rows)
 
 

@@ -135,7 +135,6 @@ class _Order:
 
     @property
     def columns(self) -> list[str]:
-        """The columns that decide."""
         return [self.column, "physical_offset"]
 
     def rank(self, value: int | None) -> float:

@@ -359,7 +359,6 @@ class _Line:
         return me
 
     def leave(self, me: object) -> None:
-        """Let the next one in."""
         with self._has_moved:
             self._waiting.remove(me)
             self._has_moved.notify_all()
@@ -514,7 +513,6 @@ def _variable(*names: str) -> str | None:
 
 
 def _profile() -> dict[str, str]:
-    """The profile in AWS' configuration file."""
     name = os.environ.get("AWS_PROFILE") or "default"
     parser = configparser.ConfigParser(interpolation=None)
     with suppress(configparser.Error, OSError, UnicodeDecodeError):
@@ -730,7 +728,6 @@ class S3Storage(TableStorage):
 
     @property
     def _client(self) -> Any:
-        """boto3's client of this process."""
         if self._client_made is None or self._client_made[0] != os.getpid():
             self._client_made = os.getpid(), self._place.client()
         return self._client_made[1]

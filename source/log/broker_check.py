@@ -338,14 +338,9 @@ def _verify_property_crc(buffer: _Buffer, total_size: int, properties: dict[str,
         raise _JavaError("no checksum in the properties")
     expected = 0
     for digit in reversed(text):
-        expected = _as_int(expected * 10 + ord(digit) - ord("0"))
+        expected = (expected * 10 + ord(digit) - ord("0") + 2**31) % 2**32 - 2**31  # wraps as a Java int
     if expected < (0 if takes_0 else 1) or not buffer.start <= buffer.position - total_size:
         raise _JavaError("no good checksum in the properties")
     data = buffer.at(buffer.position - total_size, total_size - fmt.PROPERTY_CRC_SIZE)
     if zlib.crc32(data) & 0x7FFFFFFF != expected:
         raise _JavaError("the record does not have the checksum in its properties")
-
-
-def _as_int(value: int) -> int:
-    """The value as a Java int."""
-    return (value + 2**31) % 2**32 - 2**31

@@ -66,7 +66,7 @@ class LogReader:
 
     def __init__(self, options: SourceOptions, *, meanwhile: Callable[[], object] = lambda: None) -> None:
         """`meanwhile` is called once, in the first wait of `settled_end` for the last record."""
-        self.options = self._options = options
+        self.options = options
         self._listing = SegmentListing(
             options.path,
             options.mapped_file_size,
@@ -103,14 +103,14 @@ class LogReader:
         It does not search for a time or for the log's end again. It does not check a number again either, because the
         record there may have expired meanwhile.
         """
-        reader = LogReader(self._options)
+        reader = LogReader(self.options)
         reader._began_at = offset
         return reader
 
     @property
     def decode_options(self) -> DecodeOptions:
         """How tasks decode this log's records."""
-        return DecodeOptions(self._options.check_crc == "all", self._options.delays_ms, self._options.on_damage)
+        return DecodeOptions(self.options.check_crc == "all", self.options.delays_ms, self.options.on_damage)
 
     def queue(self) -> MappedFileQueue:
         """The segments as they are now; raises the errors of ``SegmentListing.load``."""
@@ -131,25 +131,25 @@ class LogReader:
         queue = self.queue()
         if self._began_at is not None:
             return max(self._began_at, queue.min_offset)
-        wanted, timestamp = self._options.starting_offset, self._options.starting_timestamp
+        wanted, timestamp = self.options.starting_offset, self.options.starting_timestamp
         if timestamp is not None or wanted == LATEST:
             if self._begin is None:
                 end = self.settled_end(queue.min_offset)
                 self._begin = end
                 if timestamp is not None:
-                    self._begin = range_reader.find_timestamp(queue, end, timestamp, self._options.on_damage)
+                    self._begin = range_reader.find_timestamp(queue, end, timestamp, self.options.on_damage)
             return max(self._begin, queue.min_offset)
         if wanted == EARLIEST:
             return queue.min_offset
         assert isinstance(wanted, int)
         if wanted < queue.min_offset:
             gone = f"startingOffset={wanted}, and the log begins at {queue.min_offset}: older records have expired"
-            if self._options.fail_on_data_loss:
+            if self.options.fail_on_data_loss:
                 advice = "set failOnDataLoss=false to begin at the log's beginning"
                 raise DataLossError(gone, advice=advice, physical_offset=wanted)
             _log.warning("%s; beginning at the log's beginning", gone)
             return queue.min_offset
-        range_reader.check_begins_record(queue, wanted, self._options.on_damage)
+        range_reader.check_begins_record(queue, wanted, self.options.on_damage)
         return wanted
 
     def end(self, start: int) -> int:
@@ -203,10 +203,10 @@ class LogReader:
         while True:
             queue = self.queue()
             self._check_no_hole(queue, start)
-            begin = start if self._options.fail_on_data_loss else max(start, queue.last_row_begin)
+            begin = start if self.options.fail_on_data_loss else max(start, queue.last_row_begin)
             found = self._finder.settle(self.queue, begin)
             # If segments went during the search, `found` is where they began, and not the log's end.
-            if self._options.fail_on_data_loss or self.queue().last_row_begin <= begin:
+            if self.options.fail_on_data_loss or self.queue().last_row_begin <= begin:
                 return self._note_end(found)
 
     def align_down(self, start: int, offset: int) -> int:
@@ -215,11 +215,11 @@ class LogReader:
         if file is None:
             return offset
         begin = max(start, file.file_from_offset)
-        return range_reader.align_down(file, begin, offset, self._options.on_damage, self._boundaries)
+        return range_reader.align_down(file, begin, offset, self.options.on_damage, self._boundaries)
 
     def limit(self, start: int, end: int, bytes_max: int | None, messages_max: int | None) -> int:
         """The last boundary up to `end` within `bytes_max` and `messages_max` of `start`; always after one record."""
-        on_damage = self._options.on_damage
+        on_damage = self.options.on_damage
         return range_reader.limit(self.queue(), start, end, bytes_max, messages_max, on_damage, self._boundaries)
 
     def split(self, start: int, end: int) -> Iterator[OffsetRange]:
@@ -234,10 +234,10 @@ class LogReader:
             self.queue(),
             start,
             end,
-            self._options.max_bytes_per_partition,
-            self._options.on_damage,
+            self.options.max_bytes_per_partition,
+            self.options.on_damage,
             self._boundaries,
-            over_holes=not self._options.fail_on_data_loss,
+            over_holes=not self.options.fail_on_data_loss,
         )
 
     def look_at(self, offset: int, size: int) -> tuple[str, int, bytes]:
@@ -286,7 +286,7 @@ class LogReader:
 
     def last_record_before(self, end: int) -> RecordFingerprint | None:
         """The last record before the boundary `end`; None when its segment has no record there."""
-        record = last_record_before(self.queue(), end, self._options.on_damage, self._boundaries)
+        record = last_record_before(self.queue(), end, self.options.on_damage, self._boundaries)
         if record is not None:
             self._watch.note_found(record)
         return record
@@ -301,7 +301,7 @@ class LogReader:
         with suppress(ReputError, OSError):
             end = self.limit(start, self.last_end, bytes_max, None)
             deque(self.split(start, end), maxlen=0)
-            last_record_before(self.queue(), end, self._options.on_damage, self._boundaries)
+            last_record_before(self.queue(), end, self.options.on_damage, self._boundaries)
 
     def find_record(self, known: RecordFingerprint) -> RecordFingerprint | None:
         """The record at the offset of `known`, by its first bytes; `known` itself if it has expired.
@@ -317,7 +317,7 @@ class LogReader:
 
     def is_led_to(self, known: RecordFingerprint, *begins: int) -> bool:
         """Whether the records before `known` lead to it from its segment's begin, or from one of `begins`."""
-        return is_led_to(self.queue(), known, begins, self._options.on_damage)
+        return is_led_to(self.queue(), known, begins, self.options.on_damage)
 
     def check_last_record(self, known: RecordFingerprint, begin: int, *, is_idle: bool) -> None:
         """Raise CommitLogRewoundError if the log no longer has `known`, the last record that was read.
@@ -337,7 +337,7 @@ class LogReader:
 
     def _check_not_empty(self, queue: MappedFileQueue, known: RecordFingerprint) -> None:
         if not queue.files:
-            where = ", ".join(map(str, self._options.path))
+            where = ", ".join(map(str, self.options.path))
             end = known.offset + known.size
             raise TransientError(
                 f"{where} holds no segment, and the log was read as far as offset {end}: its volume is not mounted, or "
@@ -372,7 +372,7 @@ class LogReader:
             )
 
     def _check_no_hole(self, queue: MappedFileQueue, start: int) -> None:
-        if self._options.fail_on_data_loss:
+        if self.options.fail_on_data_loss:
             queue.check_no_hole(start)
 
     def _note_end(self, end: ReputEnd) -> int:
