@@ -1018,11 +1018,11 @@ class QueueCheck:
     @property
     def lives(self) -> list[list[Any]]:
         """The queues that may just have started over, as a progress record has them (``queue_sink.LIVES``)."""
-        return [
+        return sorted(
             [*queue_name(*key), state.awaited, 0, False]
             for key, state in self.queues.items()
             if state.has_entries and state.awaited
-        ]
+        )
 
     @property
     def entries(self) -> int:

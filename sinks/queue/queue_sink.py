@@ -276,7 +276,8 @@ class QueueSink(KeepsProgress, ABC):
             for key, queue in self._queues.items()
             if queue.awaited or queue.replay_end
         ]
-        return {LIVES: lives} if lives else {}
+        # Sorted: which of the queues started over first depends on where batches end.
+        return {LIVES: sorted(lives)} if lives else {}
 
     def _load_lives(self, record: SinkProgress | None) -> None:
         for name, queue_id, *life in record.state.get(LIVES, ()) if record is not None else ():

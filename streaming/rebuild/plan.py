@@ -385,7 +385,7 @@ class OutputChange:
                 *made.state.get(LIVES, ()),
             ]
             state = {**record.state, "queue_ends": beside + made.state["queue_ends"]}
-            state = {**state, LIVES: lives} if lives else {name: state[name] for name in state if name != LIVES}
+            state = {**state, LIVES: sorted(lives)} if lives else {name: state[name] for name in state if name != LIVES}
             ProgressFile(merged, sink.name).store(replace(record, state=state))
             moves.append(((_MERGED, *progress_file(sink.name)), progress_file(sink.name)))
         merged.close()

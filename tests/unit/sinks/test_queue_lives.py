@@ -17,8 +17,10 @@ from support.sink_runner import LogBatches, dispatch_store, no_fsync, record_bou
 from reput.sinks.dispatch.entries import BEFORE, LifeBegin, last_life
 from reput.sinks.dispatch.logic_needs import LogicNeeds, MultiDispatch
 from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.sink_progress import ProgressFile
 from reput.sinks.formats.consume_queue import ENTRY
 from reput.sinks.queue.consume_queue import ConsumeQueueSink
+from reput.sinks.queue.queue_sink import LIVES
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.streaming.config.pipeline import PipelineConfig, load_config
@@ -95,6 +97,18 @@ def test_any_batches_make_the_same_queue(name: str, step: int, tmp_path: Path) -
             sink.write(batches(start, end))
             sink.files.close()
     assert numbers(tmp_path / "out", records) == expected
+
+
+@pytest.mark.parametrize("step", [1, 100])
+def test_any_batches_make_the_same_record(step: int, tmp_path: Path) -> None:
+    """The record lists the queues by name, whichever of them started over first."""
+    messages = [*offsets(0, 1), *offsets(0, 1, queue_id=1), *offsets(0, 1, queue_id=1), *offsets(0, 1)]
+    bounds, batches = record_bounds(write_log(tmp_path / "log", messages)), LogBatches(tmp_path / "log")
+    sink = sink_of(tmp_path / "out")
+    for start, end in itertools.pairwise(sorted({*bounds[::step], bounds[-1]})):
+        sink.write(batches(start, end))
+    lives = ProgressFile(sink.files, sink.name).load().state[LIVES]  # type: ignore[union-attr]
+    assert [life[:2] for life in lives] == [["TopicTest", 0], ["TopicTest", 1]]
 
 
 def test_without_it_the_lives_are_joined(tmp_path: Path) -> None:
