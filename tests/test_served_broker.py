@@ -192,3 +192,39 @@ def test_an_index_in_rocksdb(release: GetRelease, tmp_path: Path, proof: Proof) 
     for copied in stores.copies.values():
         assert not (copied / "store" / "index").exists()
     stores.check(release("5.5.0"), proof)
+
+
+QUEUES_SEARCHED = [("TopicA", 0), ("TopicB", 0), ("TopicB", 2)]
+
+
+def searched(release: RocketMQ, home: Path, work: Path) -> int:
+    """How many messages of `QUEUES_SEARCHED` the store does not find by the time when they were stored."""
+    conf = javaproperties.loads((home / "broker.conf").read_text())
+    stored: dict[tuple[str, int], dict[int, int]] = {queue: {} for queue in QUEUES_SEARCHED}
+    for record in LogContents.load(home / "store", conf).records:
+        if (times := stored.get((record.topic, record.queue_id))) is not None and record.is_queued:
+            times[record.queue_offset] = record.store_timestamp
+    asked = [(*queue, time) for queue, times in stored.items() for time in sorted({*times.values()})]
+    assert len(asked) > 1000
+    plan = "".join(f"time\t{topic}\t{queue_id}\t{time}\n" for topic, queue_id, time in asked)
+    (happened,) = start_stores(release, [(home / "store", conf)], work, plans=[plan])
+    answers = [offset for (offset,) in happened.facts["served"]]
+    return sum(
+        stored[topic, queue_id].get(offset) != time
+        for (topic, queue_id, time), offset in zip(asked, answers, strict=True)
+    )
+
+
+def test_a_rebuilt_queue_is_searched_by_time(release: GetRelease, tmp_path: Path, proof: Proof) -> None:
+    """4.9.3 looks for a time in the first file that was modified then or later.
+
+    If all files were modified today, as in a store that was copied without times, it looks in the first one alone.
+    """
+    home = unpack("v4-plain", tmp_path)
+    code, said = run(home, ("rebuild", "--yes"), *with_conf(home))
+    assert code == 0, said
+    assert searched(release("4.9.3"), home, tmp_path / "rebuilt") == 0
+    proof("G13 queues that a broker searches by time", len(QUEUES_SEARCHED))
+    for file in (home / "store" / "consumequeue").glob("*/*/*"):
+        file.touch()
+    assert searched(release("4.9.3"), home, tmp_path / "touched") > 300

@@ -221,6 +221,7 @@ class ConsumeQueueSink(QueueSink):
         first_queue_offset_max: int | None = None,
         *,
         keeps_later_life: bool = False,
+        store_time_of: Callable[[int], int | None] | None = None,
     ) -> None:
         """Take ``mappedFileSizeConsumeQueue`` in bytes as `mapped_file_size`, which is rounded up to whole entries.
 
@@ -228,11 +229,19 @@ class ConsumeQueueSink(QueueSink):
         `first_queue_offset_max` is the largest queue offset (an index) at which a queue may begin. With
         `keeps_later_life`, a queue that starts over (``last_life``) is emptied first, as the broker did that deleted
         the topic. Without it, the later life is joined to the earlier one, as a broker's replay of the log does.
+
+        `store_time_of` returns the store timestamp (ms) of the record at a physical offset, None if it cannot be read.
+        With it, a full file counts as modified when its last message was stored: before 5.1.1, a broker that searches
+        a queue by time looks in the first file that was modified at that time or later
+        (``MappedFileQueue#getMappedFileByTime``).
         """
         super().__init__(files, KIND, rounded_file_size(mapped_file_size), keeps_later_life=keeps_later_life)
         self.admission = QueueAdmission(rounded_file_size(mapped_file_size), first_queue_offset_max)
         self._ext_file_size = ext_file_size
         self._exts: dict[tuple[bytes, int], ConsumeQueueExt] = {}
+        self._store_time_of = store_time_of
+        # The files that the present batch has filled: topic, queue id, first byte.
+        self._filled: list[tuple[bytes, int, int]] = []
 
     def is_begun(self, topic: bytes, queue_id: int) -> bool:
         """Whether the queue has entries."""
@@ -310,7 +319,24 @@ class ConsumeQueueSink(QueueSink):
         for number in others:
             self._append_noting(entries.queue_entries(number), met)
         self._commit(batch)
+        self._date_filled_files()
         return met.close()
+
+    def _note_files(self, queue: Queue, begin: int, end: int) -> None:
+        super()._note_files(queue, begin, end)
+        size = self._files.file_size
+        filled = (file for file in self._files.files_of(begin, end) if file + size <= end)
+        self._filled += [(queue.topic, queue.queue_id, file) for file in filled]
+
+    def _date_filled_files(self) -> None:
+        filled, self._filled = self._filled, []
+        if self._store_time_of is None:
+            return
+        for topic, queue_id, file in filled:
+            number = (file + self._files.file_size) // CQ_STORE_UNIT_SIZE - 1
+            last = self._files.reader(topic, queue_id).read(number, 1)[0]
+            if (time_ms := self._store_time_of(int(last["physical_offset"]))) is not None:
+                self._files.set_modified(topic, queue_id, file, time_ms)
 
     def moved(self) -> dict[tuple[bytes, int], int]:
         """The number of entries that this run appended before their message's queue offset, by queue; only above 0."""

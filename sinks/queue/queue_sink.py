@@ -412,6 +412,10 @@ class QueueFiles:
             data = data[size:]
             at += size
 
+    def set_modified(self, topic: bytes, queue_id: int, file: int, time_ms: int) -> None:
+        """Set when a file was last modified; see ``DurableFiles.set_modified``."""
+        self._files.set_modified(*self._parts(topic, queue_id, file), time_ms=time_ms)
+
     def files_of(self, begin: int, end: int) -> range:
         """The first byte of each file that holds some of the bytes `[begin, end)` of a queue."""
         return range(begin - begin % self.file_size, end, self.file_size) if end > begin else range(0)

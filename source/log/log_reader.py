@@ -444,6 +444,25 @@ def record_at(file: MappedFile, offset: int) -> RecordFingerprint | None:
     return fingerprint_of(head, offset)
 
 
+class StoreTimes:
+    """The store timestamps of single records of a log, which may grow; segments are listed again for later offsets."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._log = LogReader(options)
+        self._queue: MappedFileQueue | None = None
+
+    def __call__(self, offset: int) -> int | None:
+        """Return the store timestamp (ms) of the record at a physical offset; None if there is none to read."""
+        try:
+            if self._queue is None or offset >= self._queue.end_of_files:
+                self._queue = self._log.queue()
+            file = self._queue.find(offset)
+            record = None if file is None else record_at(file, offset)
+        except (ReputError, OSError):
+            return None
+        return None if record is None else record.store_timestamp
+
+
 def find_record(queue: MappedFileQueue, known: RecordFingerprint) -> RecordFingerprint | None:
     """The record at the offset of `known`; `known` itself if its segment has expired or is missing.
 

@@ -25,7 +25,7 @@ from reput.sinks.sink import Sink
 from reput.sinks.store_checkpoint import StoreCheckpoint
 from reput.sinks.table.message_table import MessageTable
 from reput.source.errors import CommitLogRewoundError, DataLossError
-from reput.source.log.log_reader import LogReader
+from reput.source.log.log_reader import LogReader, StoreTimes
 from reput.streaming.config.broker import count_of_empty_index, keeps_queued_offset, logic_needs
 from reput.streaming.config.pipeline import PipelineConfig
 
@@ -110,7 +110,11 @@ class LogicSinks:
         if queue.consume_queue_enable:
             sizes = queue.mapped_file_size_consume_queue, queue.ext_file_size
             sinks.append(
-                ConsumeQueueSink(files, *sizes, queue.max_first_queue_offset, keeps_later_life=queue.keeps_later_life)
+                ConsumeQueueSink(
+                    *(files, *sizes, queue.max_first_queue_offset),
+                    keeps_later_life=queue.keeps_later_life,
+                    store_time_of=StoreTimes(config.log_options()),
+                )
             )
             if needs.batch_topics:
                 sinks.append(_batch_sink(config, files))

@@ -27,7 +27,8 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
  * <p>{@code stores} is a file whose lines are files of properties, one a store; each answer is one line of JSON. {@code
  * startMs} is how long a store may take to start; one that dispatches without an end is stuck. A store's {@code
  * batchTopics} are those whose queues hold inner batches, with commas between them. A store with a {@code plan} is
- * asked for the messages of the queues and keys in that file, and closed before the next one starts. A store with {@code
+ * asked for the messages of the queues and keys in that file, and for the queue offsets at its times, and closed before
+ * the next one starts. A store with {@code
  * timers} sends what is due, and is closed, too.
  */
 public final class Recovery {
@@ -166,9 +167,17 @@ public final class Recovery {
         List<Object> answers = new ArrayList<>();
         for (String line : Files.readAllLines(plan)) {
             String[] words = line.split("\t");
-            answers.add(words[0].equals("queue")
-                ? consumed(store, words[1], Integer.parseInt(words[2]))
-                : found(store, words[1], words[2], Long.parseLong(words[3]), Long.parseLong(words[4])));
+            switch (words[0]) {
+                case "queue":
+                    answers.add(consumed(store, words[1], Integer.parseInt(words[2])));
+                    break;
+                case "time":
+                    answers.add(List.of(store.getOffsetInQueueByTime(
+                        words[1], Integer.parseInt(words[2]), Long.parseLong(words[3]))));
+                    break;
+                default:
+                    answers.add(found(store, words[1], words[2], Long.parseLong(words[3]), Long.parseLong(words[4])));
+            }
         }
         return answers;
     }

@@ -474,6 +474,13 @@ MUTANTS = (
         f"{QUEUES}::test_rule",
     ),
     _mutant(
+        "a file that fills up at the end of a batch gets no time",
+        "sinks/queue/consume_queue.py",
+        "if file + size <= end)\n",
+        "if file + size < end)\n",
+        f"{QUEUES}::test_a_full_file_was_modified_when_its_last_message_was_stored",
+    ),
+    _mutant(
         "a late task empties a queue file that others have filled",
         "sinks/queue/queue_sink.py",
         "size=self.file_size, keeps=True)",
@@ -1606,6 +1613,7 @@ MUTANTS = (
         "            for each in self._queries:\n                each.renew()\n",
         "",
         "spark/test_time_set_under_tail.py",
+        marks="slow",
     ),
     _mutant(
         "a query that was opened while the time of day was set back waits for days",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 
 import pytest
 from mutants.catalogue import MUTANTS, Mutant
@@ -20,6 +22,19 @@ def test_a_mistake_can_be_made(mutant: Mutant) -> None:
         file, _, test = word.partition("::")
         source = (ROOT / "tests" / file).read_text(encoding="utf-8")
         assert not test or re.search(rf"^def {re.escape(test.partition('[')[0])}\(", source, re.MULTILINE), word
+
+
+@pytest.mark.parametrize("marks", sorted({mutant.marks for mutant in MUTANTS}))
+def test_its_tests_run(marks: str) -> None:
+    """A test that moves into the slow form would leave its mistakes without a test."""
+    mutants = [mutant for mutant in MUTANTS if mutant.marks == marks]
+    files = {word.partition("::")[0] for mutant in mutants for word in mutant.tests if not word.startswith("-")}
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "-m", marks]
+    listed = subprocess.run([*command, *sorted(files)], cwd=ROOT / "tests", check=True, capture_output=True, text=True)
+    found = {line.removeprefix("tests/") for line in listed.stdout.splitlines() if "::" in line}
+    for mutant in mutants:
+        words = [word for word in mutant.tests if not word.startswith("-")]
+        assert any(test.startswith(word) for test in found for word in words), mutant.name
 
 
 def test_names_are_unique() -> None:

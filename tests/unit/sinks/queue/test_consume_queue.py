@@ -7,6 +7,7 @@ import shutil
 import struct
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -296,3 +297,29 @@ def test_a_lost_progress_record_takes_the_files_over(tmp_path: Path) -> None:
         assert run.queues.end_offset == cut
         run.write(batches(0, end))
     assert queue_files(tmp_path / "out") == expected_queue_files(records, SMALL)
+
+
+def test_a_full_file_was_modified_when_its_last_message_was_stored(tmp_path: Path) -> None:
+    """Whether its entries run on or not, in one batch or in two; the time stays as it is where no record is found."""
+    stored = {100: 10_000, 300: 30_500, 500: 50_000}  # ms by physical offset; there is no record at 700 any more
+    with closing(DurableFiles(tmp_path)) as files:
+        sink = ConsumeQueueSink(files, 2 * ENTRY.itemsize, store_time_of=stored.get)
+        sink.recover(0)
+        sink.write(batch_of(b"T", 0, [(0, 0), (100, 1)]))
+        placed = [(200, 2), (300, 3), (400, 4), (500, 5), (600, 6), (700, 7), (800, 8)]
+        sink.write(replace(batch_of(b"T", 0, placed), start=200))
+        # The last of these is out of order.
+        sink.write(replace(batch_of(b"T", 0, [(900, 9), (1000, 12)]), start=900))
+    times = [path.stat().st_mtime_ns for path in sorted((tmp_path / "consumequeue" / "T" / "0").iterdir())]
+    assert times[:3] == [10_000_000_000, 30_500_000_000, 50_000_000_000]
+    assert min(times[3:]) > 60_000_000_000_000
+
+
+def test_a_time_that_no_file_can_have_is_left_out(tmp_path: Path) -> None:
+    """A damaged record may have any; the entries are written all the same."""
+    with closing(DurableFiles(tmp_path)) as files:
+        sink = ConsumeQueueSink(files, ENTRY.itemsize, store_time_of={0: 2**63 - 1, 100: -(2**63)}.get)
+        sink.recover(0)
+        sink.write(batch_of(b"T", 0, [(0, 0), (100, 1), (200, 2)]))
+    paths = sorted((tmp_path / "consumequeue" / "T" / "0").iterdir())
+    assert [path.stat().st_size for path in paths] == [ENTRY.itemsize] * 3
