@@ -103,7 +103,7 @@ class CommitLogDataSource(DataSource):
         return CommitLogStreamReader(self._with_commit_logs(options))
 
     def _with_commit_logs(self, options: SourceOptions) -> SourceOptions:
-        """The options with the log's directories in place of store roots; ranges, which only reput reads, have none.
+        """Put the log's directories in place of store roots; options for ranges, which only reput reads, have no roots.
 
         A mappedFileSizeCommitLog that all segments contradict is dropped, with a warning: the segments' own size is
         right.

@@ -23,7 +23,7 @@ from reput.source.errors import OptionError
 from reput.source.log.mapped_file_queue import MappedFile, MappedFileQueue
 from reput.source.log.store_layout import COMMIT_LOG, POINTS, as_given, backup_of, file_name
 
-# A lookup follows entries back and forth, and several threads may read.
+# A look-up follows entries back and forth, and several threads may read.
 _FRAMES_KEPT: Final = 16
 _PARTS_OPEN: Final = 8
 _BEGIN: Final = attrgetter("begin")

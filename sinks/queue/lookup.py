@@ -1,4 +1,4 @@
-"""Lookups in one queue, in files or in RocksDB: entries by queue offset, offsets by time; nothing is written."""
+"""Look-ups in one queue, in files or in RocksDB: entries by queue offset, offsets by time; nothing is written."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ConsumeQueueEntry(NamedTuple):
 
 
 class _Queue:
-    """The common part of lookups in queues of any kind."""
+    """The common part of look-ups in queues of any kind."""
 
     topic: str
     queue_id: int

@@ -2,7 +2,7 @@
 
 A ``DataFile`` is one of a version of the table, or a new one that a commit adds; ``FileBounds`` are its statistics.
 Rows that a deletion vector deletes are also found here, without Spark. A key filter is a Bloom filter beside the file,
-by which a lookup knows without reading the file that it lacks a key.
+by which a look-up knows without reading the file that it lacks a key.
 """
 
 from __future__ import annotations
@@ -657,7 +657,7 @@ def _unneeded(storage: TableStorage, needed: Collection[str]) -> Iterator[FileSt
 #
 # The filter of ``NAME`` is ``_keys/NAME.bloom`` below the table's root, where VACUUM leaves it alone. It is a
 # split-block Bloom filter of Parquet's specification, including the header, over all values of `keys` and `uniq_key`: a
-# lookup reads 32 bytes of it instead of the data file. If it is missing, the file itself must be searched.
+# look-up reads 32 bytes of it instead of the data file. If it is missing, the file itself must be searched.
 
 #: The columns whose values are in a filter.
 KEY_COLUMNS = ("uniq_key", "keys")

@@ -168,7 +168,7 @@ class TableAnswer:
 
 
 class TableLookup:
-    """Lookups in the version that the table has when this is made.
+    """Look-ups in the version that the table has when this is made.
 
     Times are milliseconds since 1970, both ends included; None means no limit. Rows have Python's values: times as
     ``datetime`` in UTC, `properties` as a dict.
