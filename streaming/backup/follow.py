@@ -62,7 +62,7 @@ class FollowState:
 
     @property
     def reason(self) -> str:
-        """Why it is in that state, in a line."""
+        """The reason for the state, in a line."""
         if self.failure is not None:
             return one_line(str(self.failure))
         if self.end is None or self.last_ms is None:

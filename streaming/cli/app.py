@@ -63,7 +63,7 @@ class GroupBelow(WholeLine, TyperGroup):
 
 
 class DefaultCommand(GroupBelow):
-    """A group whose first command runs where none is named, as the command of the group's own name."""
+    """A group whose first command runs if none is named, as the command of the group's own name."""
 
     @property
     def default(self) -> Any:
@@ -78,7 +78,7 @@ class DefaultCommand(GroupBelow):
 
 
 class AllCommands(TyperGroup):
-    """All commands: its help has them in sections; a usage error names what may be meant, and is JSON if asked for."""
+    """All commands: the help has them in sections; a usage error suggests the right word, and may be JSON."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  as click calls it
         """Return the names in the order of the help."""
@@ -178,7 +178,7 @@ class _Command(WholeLine, TyperCommand):
     old_names: Mapping[str, str] = {}
 
     def make_parser(self, ctx: Any) -> Any:
-        """Return a parser that knows the old names, too."""
+        """Return a parser that also knows the old names."""
         parser = super().make_parser(ctx)
         for option in self.get_params(ctx):
             for old, new in self.old_names.items():
@@ -365,7 +365,7 @@ def verdict(words: str, *, is_good: bool) -> str:
 
 
 def set_up_logging(log_format: LogFormat = LogFormat.TEXT, *, is_bounded: bool = False) -> LogLines:
-    """Log reput's messages, and the command's error, to standard error in one format; return what makes the lines.
+    """Log reput's messages, and the command's error, to standard error in one format; return the maker of the lines.
 
     If the log `is_bounded`, few of the warnings that repeat are printed, since the command may run for years.
     """

@@ -184,7 +184,7 @@ def _check_names(
 
 
 def _note_first_seen(asking: Asking, group: str | None) -> None:
-    """Say from when on offsets are known: an empty answer about an earlier time does not mean that nothing happened."""
+    """Say since when offsets are known: an empty answer about an earlier time does not mean that nothing happened."""
     from reput.streaming.ask.relations import first_seen  # noqa: PLC0415  not for --help
 
     if (time := first_seen(asking.table, group)) is not None:
@@ -216,7 +216,7 @@ def _check_known(
     store: PipelineConfig | None,
     told: Iterable[str] = (),
 ) -> None:
-    """Raise UnknownNameError if a name is unknown; groups that are `told` of elsewhere are known."""
+    """Raise UnknownNameError if a name is unknown; groups that are `told` of in another place are known."""
     from reput.streaming.ask.known_names import GROUP, add_consumption, known_names  # noqa: PLC0415  not for --help
 
     advice = (

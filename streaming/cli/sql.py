@@ -1,4 +1,4 @@
-"""`reput sql`, and the options that it shares with `reput ask`: how a statement runs, and where its rows go."""
+"""`reput sql`, and the options that it shares with `reput ask`: the engine of a statement, the place of its rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OLD_NAMES: Final = {"--output": "--result"}
 
 @dataclass(eq=False, repr=False)
 class Asking(Config):
-    """How a table is asked: the options of `reput sql` and `reput ask`.
+    """The way to ask a table: the options of `reput sql` and `reput ask`.
 
     Raises
     ------
@@ -85,7 +85,7 @@ class Asking(Config):
 
     @property
     def for_spark(self) -> bool:
-        """Return whether Spark runs the statements."""
+        """Whether Spark runs the statements."""
         return self.engine == SPARK
 
     def ask(self, statement: str, relations: Relations | None = None) -> AbstractContextManager[Result]:
@@ -99,7 +99,7 @@ class Asking(Config):
         write_result(result, self.output_format, out, csv_safe=self.csv_safe)
 
     def destination(self) -> AbstractContextManager[TextIO]:
-        """Return where the rows go: the file, or standard output; errors are those of ``output_file``."""
+        """Return the destination of the rows: the file, or standard output; errors are those of ``output_file``."""
         from reput.streaming.sql.output import output_file, standard_output  # noqa: PLC0415
 
         return standard_output() if self.result is None else output_file(self.result, self.table, option="--result")

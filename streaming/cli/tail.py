@@ -1,4 +1,4 @@
-"""`reput tail`, `reput status`, which tells what it does, and `reput prepare`, after which it starts sooner."""
+"""`reput tail`; `reput status`, which shows its state; and `reput prepare`, after which it starts sooner."""
 
 from __future__ import annotations
 

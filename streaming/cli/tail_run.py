@@ -191,7 +191,7 @@ def _sessions(options: SparkOptions, spark_log: Path, *, settings: Mapping[str, 
 
 
 def _tell(runs: Sequence[BrokerRun], *, as_json: bool) -> None:
-    """Print the summary of each broker to standard output, and what ended one to standard error."""
+    """Print the summary of each broker to standard output, and the error that ended it to standard error."""
     if as_json:
         typer.echo(json.dumps({"brokers": {run.state.broker: {"summary": run.summary} for run in runs}}))
     else:

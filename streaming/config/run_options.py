@@ -190,7 +190,7 @@ class RebuildOptions:
 
 @dataclass(frozen=True)
 class SparkOptions:
-    """Where the work is done."""
+    """The place of the work."""
 
     master: str = option(
         "sparkMaster",

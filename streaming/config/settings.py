@@ -182,7 +182,7 @@ class QueueOptions:
 
     @property
     def keeps_later_life(self) -> bool:
-        """As in ``ConsumeQueueSink``."""
+        """The same as in ``ConsumeQueueSink``."""
         return self.queue_restart == LATER_LIFE
 
     @property

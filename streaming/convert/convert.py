@@ -287,14 +287,14 @@ class Conversion:
         moved.finish(file, writer.end)
 
     def _count_uncommitted(self, index: int | None) -> int:
-        """How many entries up to `index` this node did not know to be committed, by DLedger's checkpoint."""
+        """Count the entries up to `index` that this node did not know to be committed, by DLedger's checkpoint."""
         # DLedger's own directory is the last of them, wherever its log is.
         path = self._config.log_directories[-1] / "checkpoint"
         found = _COMMITTED.search(path.read_text(errors="replace")) if path.is_file() else None
         return 0 if index is None or found is None else max(0, index - int(found[1]))
 
     def _copy_others(self, moved: MovedRecords) -> None:
-        """Copy what a broker keeps beside its log, queues and index; timers name the records where they are now."""
+        """Copy the broker's other files than log, queues and index; timers get the records' new offsets."""
         for folder in (CONFIG, _KV_STORE, TIMER_LOG):
             for path in sorted((self._store / folder).rglob("*")):
                 if path.is_file():

@@ -86,7 +86,7 @@ class _Count:
 
 @dataclass(frozen=True)
 class Expected:
-    """How many entries a queue should have of records from `start` on, and where the record of the last one ends.
+    """The number of entries that a queue should have of records from `start` on, and the end of the last one's record.
 
     `last_end` is a physical offset; None if it is unknown.
     """

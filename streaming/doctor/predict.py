@@ -389,7 +389,7 @@ class Dispatcher:
 
     @property
     def max_physic_offset(self) -> int:
-        """Where the last record in any queue ends; -1 if there is none; with RocksDB its own answer, at first 0."""
+        """The end of the last record in any queue; -1 if there is none; with RocksDB its own answer, at first 0."""
         if self.settings.in_rocksdb:
             return self.dispatched_to if self.committed_to is None else self.committed_to
         return max((queue.max_physic_offset for queue in self.queues.values()), default=-1)
@@ -501,7 +501,7 @@ class Dispatcher:
         return self.queues[key]
 
     def _check_directory(self, directory: Path) -> None:
-        """Raise NoStartError if something else is where the broker makes the directory of a queue."""
+        """Raise NoStartError if the broker cannot make the directory of a queue: a file has its name."""
         path = next((path for path in [directory, *directory.parents][:3] if path.exists()), None)
         if path is not None and not path.is_dir():
             queue = f"{directory.parent.name}-{directory.name}"
@@ -856,7 +856,7 @@ class _Start:
 
     @property
     def log_end(self) -> int:
-        """Where the log ends; 0 without segments."""
+        """The end of the log; 0 without segments."""
         return self.segments[-1].end if self.segments else 0
 
     def prediction(self) -> Prediction:
@@ -902,7 +902,7 @@ class _Start:
         )
 
     def with_what_is_kept(self, found: Prediction) -> Prediction:
-        """The prediction with queues and index as they end up beside the log."""
+        """Return the prediction with the final state of queues and index beside the log."""
         indexed = Indexed([*self.index.ranges, *self.dispatcher.indexed])
         kept = belonging([segment.file for segment in self.segments], self.log_end, indexed, self.settings)
         begin = self.segments[0].file.file_from_offset if self.segments else 0

@@ -10,7 +10,7 @@ from enum import Enum
 
 
 class Recovery(Enum):
-    """How a broker takes its store: as after a clean stop, or without trusting it because of its ``abort`` file."""
+    """The ways to take a store: as after a clean stop, or without trusting it because of its ``abort`` file."""
 
     NORMAL = "normal"
     ABNORMAL = "abnormal"
@@ -33,7 +33,7 @@ class Part(Enum):
 
 @dataclass(frozen=True)
 class Obstacle:
-    """Why a broker does not start: the reason, the part and the file (None if it is not a single file).
+    """The reason why a broker does not start, with the part and the file (None if it is not a single file).
 
     `size` is the right size of the file in bytes, if its size is the reason.
     """
@@ -61,7 +61,7 @@ class LostRecords:
 
 @dataclass(frozen=True)
 class LogCut:
-    """Where the broker ends the log: at `offset`, byte `position` of the segment `file`.
+    """The place where the broker ends the log: at `offset`, byte `position` of the segment `file`.
 
     `why` is how the broker reads the bytes there; it is empty at a file's blank. `removed` are the segments that the
     broker deletes.

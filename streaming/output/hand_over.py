@@ -52,7 +52,7 @@ class Ending(Protocol):
 
     @property
     def end_offset(self) -> int:
-        """Where the sink ends."""
+        """The end of the sink."""
 
 
 @dataclass(frozen=True)

@@ -165,7 +165,7 @@ class Recoverable(Protocol):
 
     @property
     def end_offset(self) -> int:
-        """Where the sink ends."""
+        """The end of the sink."""
 
 
 def recover_sinks(sinks: Sequence[Recoverable], log: LogReader, *, fail_on_data_loss: bool) -> None:

@@ -136,7 +136,7 @@ class Jvm:
 
     @property
     def end_in_words(self) -> str:
-        """How it ended, as the predicate of a sentence."""
+        """The way it ended, as the predicate of a sentence."""
         code = self._process.poll()
         if code is None:
             return "runs"

@@ -162,15 +162,15 @@ class QueryOptions:
         return kind
 
     def needs(self) -> str | None:
-        """The files beside the log with which a store is searched: ``index``, ``consumequeue`` or None for none."""
+        """The files that a search of a store needs beside the log: ``index``, ``consumequeue``, or None for none."""
         kind = self.kind()
         return None if kind == "msg_id" else "index" if kind in ("key", "uniq_key") else "consumequeue"
 
     def in_other_cases(self) -> Iterator[QueryOptions]:
-        """The same with the unique key in other cases, if it is one of hexadecimal digits as clients make them.
+        """Yield the same with the unique key in other cases, if it consists of hexadecimal digits as clients make them.
 
-        Keys are compared as they are, by brokers, too. Java's client has upper case, Go's has it in the first 20 digits
-        and lower case in the others.
+        Brokers also compare keys as they are. Java's client has upper case, Go's has it in the first 20 digits and
+        lower case in the others.
         """
         key = self.uniq_key
         if key is not None and _UNIQUE_KEY.fullmatch(key):
@@ -194,12 +194,12 @@ class QueryOptions:
 
     @property
     def entries(self) -> int:
-        """How many messages are read from a place in a queue."""
+        """The number of messages to read from a place in a queue."""
         return 1 if self.limit is None else self.limit
 
     @property
     def most(self) -> int:
-        """How many entries of a key are read at most; a broker's limit if the options have none."""
+        """The most entries of a key to read; a broker's limit if the options have none."""
         return self.limit or (DEFAULT_QUERY_MAX_NUM if self.key is None else MAX_MSGS_NUM_BATCH)
 
 

@@ -79,7 +79,7 @@ class Answer:
 
 
 def messages_of(config: PipelineConfig) -> MessageLookup:
-    """Look-ups in the log that `config` names; raises StoreError as ``MessageLookup`` does."""
+    """Return look-ups in the log that `config` names; raises StoreError as ``MessageLookup`` does."""
     return MessageLookup(
         config.commit_log,
         mapped_file_size=config.source.mapped_file_size,
@@ -108,11 +108,11 @@ class StoreLookup:
     def by_key(
         self, topic: str, key: str, *, begin: int = LONG_MIN, end: int = LONG_MAX, max_num: int = MAX_MSGS_NUM_BATCH
     ) -> Answer:
-        """Messages of `topic` with `key` among their KEYS, stored in `[begin, end]` (ms, inclusive), newest first.
+        """Return messages of `topic` with `key` in their KEYS, stored in `[begin, end]` (ms, inclusive), newest first.
 
-        This is what a client makes of a broker's answer (``MQAdminImpl#queryMessage``), but a message that the index
-        has twice is given once. `max_num` limits index entries, including those of other keys with the same hash, as
-        on a broker.
+        They are those that a client takes from a broker's answer (``MQAdminImpl#queryMessage``), but a message that the
+        index has twice is returned once. `max_num` limits index entries, including those of other keys with the same
+        hash, as on a broker.
         """
         check_key(key)
 
@@ -124,7 +124,7 @@ class StoreLookup:
     def by_unique_key(
         self, topic: str, key: str, *, begin: int = LONG_MIN, end: int = LONG_MAX, max_num: int = DEFAULT_QUERY_MAX_NUM
     ) -> Answer:
-        """Messages of `topic` whose unique key is `key`, newest first; the one that was stored first is `chosen`.
+        """Return messages of `topic` whose unique key is `key`, newest first; the one stored first is `chosen`.
 
         A client returns only that one (``MQAdminImpl#queryMessageByUniqKey``).
         """
@@ -136,7 +136,7 @@ class StoreLookup:
         return answer
 
     def by_msg_id(self, text: str) -> Answer:
-        """The message with an offset message id.
+        """Return the message with an offset message id.
 
         Raises
         ------
@@ -162,7 +162,7 @@ class StoreLookup:
         return Answer([Found(message)])
 
     def by_queue_offset(self, topic: str, queue_id: int, queue_offset: int, count: int = 1) -> Answer:
-        """The messages of up to `count` queue entries from `queue_offset` on.
+        """Return the messages of up to `count` queue entries from `queue_offset` on.
 
         Raises
         ------
@@ -178,7 +178,7 @@ class StoreLookup:
             return self._entries(queue, queue.entries_from(queue_offset, count), single=count == 1)
 
     def by_time(self, topic: str, queue_id: int, timestamp: int, count: int = 1) -> Answer:
-        """The messages of up to `count` queue entries from the first stored at `timestamp` (ms) or later.
+        """Return the messages of up to `count` queue entries from the first stored at `timestamp` (ms) or later.
 
         Raises
         ------
@@ -247,7 +247,7 @@ class StoreLookup:
     def _in_rocksdb(
         self, topic: str, key: str, begin: int, end: int, max_num: int, beside_files: Answer | None
     ) -> list[int] | None:
-        """The physical offsets that the index in RocksDB gives for a key; None if there is no such index.
+        """Return the physical offsets that the index in RocksDB has for a key; None if there is no such index.
 
         Raises
         ------
@@ -331,7 +331,7 @@ def _difference(queue: QueueLookup, entry: ConsumeQueueEntry, message: Message) 
 
 
 def plain_body(message: Message) -> bytes | None:
-    """The body as the producer gave it; None if it cannot be decompressed, or is too large decompressed."""
+    """Return the body as the producer gave it; None if it cannot be decompressed, or is too large decompressed."""
     try:
         return decompress_body(message.body, message.sys_flag, size_max=BODY_BYTES_MAX)
     except CorruptRecordError:
@@ -339,7 +339,7 @@ def plain_body(message: Message) -> bytes | None:
 
 
 def message_row(found: Found, *, with_body: bool) -> dict[str, Any]:
-    """One message as a JSON object.
+    """Return a message as a JSON object.
 
     A body is `body` if it is UTF-8 and `body_base64` if not; one that cannot be decompressed is
     `body_compressed_base64`, as stored. A message found by unique key has `chosen`, one found in a queue has `entry`.
@@ -388,7 +388,7 @@ def message_row(found: Found, *, with_body: bool) -> dict[str, Any]:
 
 
 def _origins(message: Message) -> dict[str, Any]:
-    """The columns that follow from others."""
+    """Return the columns that follow from others."""
     topic, properties = message.topic, message.properties
     has_type = transaction_type(message.sys_flag) != 0
     delay_level = _integer(message, PROPERTY_DELAY)
@@ -458,7 +458,7 @@ def run_query(
 
 
 def _question(options: QueryOptions) -> Callable[[StoreLookup], Answer]:
-    """The look-up that the options ask for; all options are checked."""
+    """Return the look-up that the options ask for; all options have been checked."""
     kind, count = options.kind(), options.entries
     topic, queue_id = options.topic or "", options.queue_id or 0
     if kind == "msg_id":

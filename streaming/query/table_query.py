@@ -62,7 +62,7 @@ def run_table_query(
 
 
 def _question(options: QueryOptions) -> Callable[[TableLookup], TableAnswer]:
-    """The look-up that the options ask for; all options are checked."""
+    """Return the look-up that the options ask for; all options have been checked."""
     kind, broker, count = options.kind(of_table=True), options.broker, options.entries
     topic, queue_id = options.topic or "", options.queue_id or 0
     if kind == "msg_id":
@@ -85,7 +85,7 @@ def _question(options: QueryOptions) -> Callable[[TableLookup], TableAnswer]:
 
 
 def table_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of the table, as ``store_lookup`` has it: times as text and in milliseconds, a body as text or base64."""
+    """Return a table's row as ``store_lookup`` has it: times as text and milliseconds, a body as text or base64."""
     shown: dict[str, Any] = {}
     bodies = {"body": row.get("body"), "body_base64": _base64(row.get("body_bytes"))}
     for name, value in row.items():

@@ -74,7 +74,7 @@ class StretchRead:
 
     @property
     def end(self) -> int | None:
-        """Where the stretch ends; None if only its results can say."""
+        """The end of the stretch; None if only its results have it."""
         return self._cuts[-1].end if self._cuts[-1].is_end_proven else None
 
     def results(self) -> list[RangeEffects]:

@@ -75,7 +75,7 @@ class RebuildPlan:
     def take_up(
         cls, files: DurableFiles, config: PipelineConfig, request: RebuildRequest, log: LogReader, end: int | None
     ) -> RebuildPlan:
-        """The plan of the same command if that was stopped, else a new one; what another command left is removed.
+        """Return the plan of the same command if that was stopped, or a new one; remove the files of another command.
 
         `end` is where the rebuild ends, None for the current end of the log.
 
@@ -245,12 +245,12 @@ class RebuildRequest:
 
 
 def only_queues(config: PipelineConfig) -> PipelineConfig:
-    """The same configuration without the index."""
+    """Return the same configuration without the index."""
     return replace(config, index=replace(config.index, message_index_enable=False))
 
 
 def only_index(config: PipelineConfig) -> PipelineConfig:
-    """The same configuration without queues."""
+    """Return the same configuration without queues."""
     return replace(config, queue=replace(config.queue, consume_queue_enable=False))
 
 
@@ -263,7 +263,7 @@ _MERGED = "merged"
 
 @dataclass(frozen=True)
 class OutputCounts:
-    """How many queues, files of queues and index files were made."""
+    """The numbers of queues, files of queues and index files that were made."""
 
     queues: int = 0
     queue_files: int = 0
@@ -308,7 +308,7 @@ class OutputChange:
         return self._request.is_whole and makes_all_of(self._config, recorded)
 
     def end(self, log: LogReader) -> int | None:
-        """Where one topic's queues must end because the others end there; None if all queues are made."""
+        """Return the offset where one topic's queues must end, because the others end there; None for all queues."""
         if self._request.topic is None:
             return None
         is_batch = self._request.topic.encode() in batch_topics(self._config, self._config.store)
@@ -350,7 +350,7 @@ class OutputChange:
             self._made.close()
 
     def _record(self, queues: bool, index: bool) -> list[RelativePath]:
-        """Write the record of what the output will be made for, and return its path; nothing if it need not change."""
+        """Write the record of the settings of the output, and return its path; return none if it need not change."""
         if is_store(self._files.root, self._config.store) or not (queues or index):
             return []
         known = recorded_in(self._files.root, self._config.store)
@@ -393,7 +393,7 @@ class OutputChange:
         return moves
 
     def _quarantine(self) -> list[Move]:
-        """Merge the quarantine of the files that were made with that of the others; nothing without one."""
+        """Merge the quarantine of the new files with that of the others; return none without one."""
         if ProgressFile(self._made, Quarantine.name).load() is None:
             return []
         merged = DurableFiles(self._made.root / _MERGED)
@@ -402,7 +402,7 @@ class OutputChange:
         return [((_MERGED, *path), path) for path in _QUARANTINE]
 
     def _sink_ends(self) -> Iterator[int]:
-        """Where queues and index will end, by their progress records."""
+        """Yield the future ends of queues and index, by their progress records."""
         for name in (*_QUEUE_SINKS, IndexSink.name):
             record = ProgressFile(self._made, name).load() or ProgressFile(self._files, name).load()
             if record is not None:

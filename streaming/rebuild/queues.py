@@ -157,7 +157,7 @@ class QueueMove:
         check_queues_only(self._store, CONSUME_QUEUE)
 
     def _end_earlier(self) -> None:
-        """End a move that was stopped: the `abort` that it left says nothing of the queues."""
+        """End a move that was stopped; the `abort` that it left does not concern the queues."""
         if self._store.joinpath(*_CONVERTING).exists():
             if abort_left_by(self._store) is LeftBy.REPUT:
                 clear_abort(self._files)
@@ -233,7 +233,7 @@ class QueueMove:
             )
 
     def _write_queue(self, made: DurableFiles, queues: RocksDBQueues, queue: QueueKey, size: int) -> Iterator[np.void]:
-        """Write a queue's files; returns the last entry of each chunk."""
+        """Write a queue's files; yield the last entry of each chunk."""
         after: int | None = None
         for numbers, units in queues.entries(queue):
             first = int(numbers[0])
@@ -255,7 +255,7 @@ class QueueMove:
             yield units[-1]
 
     def _checkpoint(self, known: StoreCheckpoint, last: np.void) -> StoreCheckpoint:
-        """The checkpoint of a broker that has flushed all queues in files, up to the last entry."""
+        """Return the checkpoint of a broker that has flushed all queues in files, up to the last entry."""
         stored = int(last["store_timestamp"])
         offset = int(last["physical_offset"]) if keeps_queued_offset(self._config, self._store) else None
         return known.advanced(stored, stored, None, offset)
@@ -278,7 +278,7 @@ def _put(made: DurableFiles, queue: QueueKey, at: int, data: bytes, size: int) -
 def _entries_of(
     reader: QueueReader, segments: MappedFileQueue | None = None, log_end: int | None = None
 ) -> Iterator[tuple[Int64s, Units]]:
-    """The entries of a queue in files, as they are in RocksDB; entries from `log_end` on are cut off by a recovery.
+    """Yield the entries of a queue in files, as they are in RocksDB; a recovery cuts off entries from `log_end` on.
 
     Store times are those of the records in `segments`, and 0 of records that have expired, or without segments.
     """
@@ -300,7 +300,7 @@ def _entries_of(
 
 
 def _store_times(segments: MappedFileQueue, offsets: Int64s) -> Int64s:
-    """The store times (ms) of the records at physical offsets; 0 for those that the log no longer has."""
+    """Return the store times (ms) of the records at physical offsets; 0 for those that the log no longer has."""
     times = np.zeros(len(offsets), np.int64)
     for file in segments.files:
         rows = np.flatnonzero((offsets >= file.file_from_offset) & (offsets < file.end - STORE_TIMESTAMP_AT - 20))
@@ -313,7 +313,7 @@ def _store_times(segments: MappedFileQueue, offsets: Int64s) -> Int64s:
 
 
 def _numbers(data: np.memmap[tuple[int], np.dtype[np.uint8]], at: Int64s, size: int) -> Int64s:
-    """The big-endian numbers of `size` bytes at some places."""
+    """Return the big-endian numbers of `size` bytes at some places."""
     found = np.ascontiguousarray(data[at[:, None] + np.arange(size)])
     numbers: Int64s = found.view(f">i{size}").reshape(-1).astype(np.int64)
     return numbers
@@ -322,7 +322,7 @@ def _numbers(data: np.memmap[tuple[int], np.dtype[np.uint8]], at: Int64s, size: 
 def _check_equal(
     queue: QueueKey, expected: Iterator[tuple[Int64s, Units]], found: Iterator[tuple[Int64s, Units]]
 ) -> int:
-    """Raise SinkError if a queue that was made differs from what it was made of; returns the number of entries.
+    """Raise SinkError if a new queue differs from its source; return the number of entries.
 
     Store times are not compared: files have none.
     """

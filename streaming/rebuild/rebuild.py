@@ -114,7 +114,7 @@ class Rebuild:
         self._cleanup.close()
 
     def _check_database(self, directory: Path) -> None:
-        """Check that queues in RocksDB may be replaced: no queue of files is beside them, and the log has its end."""
+        """Check that queues in RocksDB may be replaced: there are no queues in files, and the log has its end."""
         if has_queue_files(directory.parent):
             raise OutputError(
                 f"{directory.parent / CONSUME_QUEUE} has queues in files, and this broker keeps them in RocksDB alone",
@@ -149,7 +149,7 @@ class Rebuild:
 
     @property
     def spark_log(self) -> Path:
-        """Where Spark's own messages go."""
+        """The file of Spark's own messages."""
         return self._files.make_directory(REPUT) / _SPARK_LOG
 
     def run(self, tasks: Tasks, spark: Callable[[], SparkSession] | None = None) -> RebuildReport:
@@ -234,7 +234,7 @@ class Rebuild:
             _log.info("%s", handed.text())
 
     def _open(self, tasks: Tasks, spark: Callable[[], SparkSession] | None, cleanup: ExitStack) -> list[EffectsWriter]:
-        """The writers, their sinks recovered; each has files of its own, since each is written by its own thread."""
+        """Return the recovered writers; each has files of its own, since each is written by its own thread."""
         writers: list[EffectsWriter] = []
         if self._request.makes_queues(self._config):
             logic = LogicSinks.open(only_queues(self._config), self._own_files(cleanup))
@@ -272,7 +272,7 @@ class Rebuild:
         return writers
 
     def _open_quarantine(self, writers: list[EffectsWriter], cleanup: ExitStack) -> QuarantineStep | None:
-        """The step that records what is left out; None if damage ends the rebuild."""
+        """Return the step that records what is left out; None if damage ends the rebuild."""
         policy = self._config.source.on_damage
         if policy == STOP:
             return None
@@ -287,7 +287,7 @@ class Rebuild:
         return QuarantineStep(quarantine, self._log, next(queues, None), table)
 
     def _refuse_joined_lives(self, writers: list[EffectsWriter]) -> None:
-        """Refuse what would take entries from a queue that a broker has made again out of both lives of a topic."""
+        """Refuse a rebuild that would remove entries from a queue that a broker made from both lives of a topic."""
         sinks = [sink for writer in writers for sink in writer.sinks if isinstance(sink, QueueSink)]
         joined = [queue for sink in sinks for queue in sink.joined_lives()]
         if not joined:
@@ -303,7 +303,7 @@ class Rebuild:
         )
 
     def _note_moved(self, writers: list[EffectsWriter]) -> None:
-        """Note which entries have a smaller number than their message's queue offset; refuse to move today's."""
+        """Note the entries that have a smaller number than their message's queue offset; refuse to move today's."""
         sinks = [sink for writer in writers for sink in writer.sinks if isinstance(sink, ConsumeQueueSink)]
         self._progress.on_moved({queue: count for sink in sinks for queue, count in sink.moved().items()})
         if self._request.yes:

@@ -34,9 +34,9 @@ from reput.streaming.tasks.tasks import Tasks, run_over
 _log = logging.getLogger("reput")
 
 _FOR_EVER = 2**63 - 1
-# How many differing stretches are searched for a record that log and table agree on.
+# At most this many differing stretches are searched for a record that log and table agree on.
 _SEARCHED = 16
-# How many offsets the rows are counted at afterwards.
+# The rows are counted at this many offsets afterwards.
 _MARKS = 32
 _LISTED_MAX = 5
 
@@ -126,14 +126,14 @@ class TableRepair:
             _log.info(text, count)
 
     def _limit(self, committed: int, log_end: int) -> int:
-        """Up to where log and table are compared: the table's end, or the begin of the record that it is inside of."""
+        """Return the end of the comparison: the table's end, or the begin of the record around it."""
         if committed >= log_end or committed <= self._least:
             return max(self._least, min(committed, log_end))
         before = self._log.align_down(self._least, committed)
         return before if self._log.limit(before, log_end, 1, None) > committed else committed
 
     def _check_cut(self, limit: int) -> None:
-        """Raise OutputError if the table's last record is still behind the log's end: the log may be damaged there."""
+        """Raise OutputError if the table's last record is still after the log's end: the log may be damaged there."""
         known = self._table.record_of_last_row()
         file = None if known is None else self._log.queue().find(known.offset)
         if known is None or known.offset < limit or file is None or known.offset + known.size > file.end:
@@ -171,7 +171,7 @@ class TableRepair:
     # --- where log and table differ ---------------------------------------------------------------------------
 
     def _differing(self, limit: int, *, is_cut: bool) -> list[tuple[int, int]]:
-        """The ranges, between whole records, in which the table differs from the log."""
+        """Return the ranges, between whole records, in which the table differs from the log."""
         path, broker = self._table.path, self._config.broker.name
         rows = compared_rows(path, broker, self._expired, self._tasks, self._spark, least=self._least)
         found, _ = rows.sums()
@@ -217,7 +217,7 @@ class TableRepair:
         return self._log.align_down(self._least, max(self._least, offset)) if offset < limit else limit
 
     def _end(self, offset: int, limit: int) -> int:
-        """Where the first record at `offset` or later begins; behind the log's end, `offset` itself."""
+        """Return the begin of the first record at `offset` or later; after the log's end, `offset` itself."""
         if offset >= limit:
             return max(offset, limit)
         begin = self._begin(offset, limit)
@@ -226,7 +226,7 @@ class TableRepair:
     # --- afterwards -------------------------------------------------------------------------------------------
 
     def _mark_offsets(self, ranges: Sequence[tuple[int, int]], limit: int) -> list[int]:
-        """The offsets at which rows are counted from now on: bounds of `ranges`, and beginnings of segments."""
+        """Return the offsets at which rows will be counted: bounds of `ranges`, and beginnings of segments."""
         ends = [offset for each in ranges for offset in each if offset < limit]
         segments = [file.file_from_offset for file in self._log.queue().files if file.file_from_offset < limit]
         step = max(1, len(segments) // _MARKS)
@@ -244,7 +244,7 @@ def _sums_of(span: OffsetRange, decode: DecodeOptions, limits: ExpiryLimits, for
 
 
 def _joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The ranges, sorted, with those that touch or overlap joined."""
+    """Return the ranges, sorted, with those that touch or overlap joined."""
     joined: list[tuple[int, int]] = []
     for begin, end in sorted(ranges):
         if joined and begin <= joined[-1][1]:

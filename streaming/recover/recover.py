@@ -359,7 +359,7 @@ _BATCH_BYTES = 64 * 1024 * 1024
 
 @dataclass(frozen=True)
 class SinkReport:
-    """One sink: where its progress record ended (None without one) and will end, and what happens to its files."""
+    """One sink: the present and future end of its progress record (None without one), and the fate of its files."""
 
     name: str
     end_before: int | None
@@ -400,7 +400,7 @@ class OutputRecovery:
         self._planned = [self._plan(repair) for repair in self._repairs]
         self._checkpoint = self._planned_checkpoint()
 
-    # --- what was found --------------------------------------------------------------------------------------
+    # --- findings --------------------------------------------------------------------------------------------
 
     @property
     def rewound(self) -> bool:
@@ -422,7 +422,7 @@ class OutputRecovery:
 
     @property
     def sinks(self) -> tuple[SinkReport, ...]:
-        """For each sink, where it was or will be brought back to."""
+        """The new end of each sink."""
         return tuple(
             SinkReport(
                 repair.name, repair.record.end_offset if repair.record else None, progress.end_offset, repair.changes()
@@ -470,7 +470,7 @@ class OutputRecovery:
         return self._log.align_down(self._least, min(record.start_offset, self.log_end))
 
     def _limit(self, record: SinkProgress | None) -> int:
-        """Where a sink's effects end: the end of the record that its progress reaches into, or of the log."""
+        """Return the end of a sink's effects: the end of the record that its progress reaches into, or of the log."""
         if record is None or record.end_offset >= self.log_end:
             return self.log_end
         if record.end_offset <= self._least:
@@ -503,8 +503,8 @@ class OutputRecovery:
         return batch
 
     def _begins_life(self, kind: QueueKind, topic: bytes, queue_id: int, offset: int) -> bool:
-        """As ``QueueCheck.begins_life``."""
-        # The log remembers where it was asked to read from as where a record begins.
+        """See ``QueueCheck.begins_life``."""
+        # The log takes an offset that it was asked to read from for the begin of a record, so check it first.
         if not (self._least <= offset < self.log_end and self._log.align_down(self._least, offset) == offset):
             return False
         entries = self._batch(offset, self._log.limit(offset, self.log_end, 1, None)).entries
@@ -512,7 +512,7 @@ class OutputRecovery:
         found = (queue for queue in queues if (queue.topic, queue.queue_id) == (topic, queue_id))
         return any(queue.first_physical_offset == offset and queue.queue_offsets[0] == 0 for queue in found)
 
-    # --- what to do ------------------------------------------------------------------------------------------
+    # --- planning --------------------------------------------------------------------------------------------
 
     def _plan(self, repair: SinkRepair) -> SinkProgress:
         last = self._last_before(repair.end)
@@ -551,7 +551,7 @@ class OutputRecovery:
         return None if record is None else record.store_timestamp
 
     def _planned_checkpoint(self) -> StoreCheckpoint | None:
-        """The new store checkpoint if the current one is ahead of what is left, None if it may stay."""
+        """Return the new store checkpoint if the present one is ahead of the rest, None if it may stay."""
         if not (self._files.root / STORE_CHECKPOINT).exists():
             return None
         known = planned = load_store_checkpoint(self._files)
@@ -643,7 +643,7 @@ class SinkRepair:
 
     @property
     def looks_further(self) -> bool:
-        """Whether `look_further` needs batches behind those that are compared."""
+        """Whether `look_further` needs batches after those that are compared."""
         return False
 
     def compare(self, batch: LogicBatch) -> None:
@@ -651,7 +651,7 @@ class SinkRepair:
         raise NotImplementedError
 
     def look_further(self, batch: LogicBatch) -> None:
-        """Look at a batch behind those that are compared."""
+        """Look at a batch after those that are compared."""
 
     def plan(self, last_record: int, store_timestamp: Callable[[int], int | None]) -> tuple[int, dict[str, Any]]:
         """Return where the sink continues after the cut, and the state of its progress record there.
@@ -665,7 +665,7 @@ class SinkRepair:
         raise NotImplementedError
 
     def apply(self, planned: SinkProgress) -> None:
-        """Store the progress record `planned`, and cut the files to where it ends."""
+        """Store the progress record `planned`, and cut the files to its end."""
         raise NotImplementedError
 
 
@@ -716,7 +716,7 @@ class QueueRepair(SinkRepair):
         self._check.look_at_heads(batch)
 
     def plan(self, last_record: int, store_timestamp: Callable[[int], int | None]) -> tuple[int, dict[str, Any]]:
-        """Where the queues end once cut, and the state of their progress record there."""
+        """Return the end of the queues after the cut, and the state of their progress record there."""
         del last_record, store_timestamp
         self._check.check_queues()
         if self.record is not None and self.end >= self.record.end_offset:
@@ -808,7 +808,7 @@ class IndexRepair(SinkRepair):
                 self.disagrees_at = self._check.disagrees_at
 
     def plan(self, last_record: int, store_timestamp: Callable[[int], int | None]) -> tuple[int, dict[str, Any]]:
-        """Where the index ends once cut, and the state of its progress record there."""
+        """Return the end of the index after the cut, and the state of its progress record there."""
         known = None if self.record is None else self.record.state
         self._state = self._check.cut(self.end, last_record, store_timestamp, known)
         return self._state.end, self._state.state

@@ -121,7 +121,7 @@ class SparkClasses:
         return made if (made / "jars").is_dir() else spark_home()
 
     def refusal(self) -> str | None:
-        """Why Spark cannot use them, whether they exist or not; None if it can."""
+        """The reason why Spark cannot use them, whether they exist or not; None if it can."""
         if defaults := _defaults():
             return f"{defaults} exists, and may say otherwise: Spark starts by that file alone"
         if unsafe := [path for path in [*(self.jars() or ()), self.archive] if _UNSAFE.search(str(path))]:

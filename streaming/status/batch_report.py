@@ -1,4 +1,4 @@
-"""A micro-batch: its findings, and how far its query is behind the log's end as the driver sees it now."""
+"""A micro-batch and its findings, and its query's lag as the driver sees it now."""
 
 from __future__ import annotations
 

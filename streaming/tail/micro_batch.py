@@ -110,7 +110,7 @@ class Dispatch:
 
     @property
     def is_writing(self) -> bool:
-        """Whether effects of the last batch are still written, and nothing has failed yet."""
+        """Whether effects of the last batch are still being written without a failure so far."""
         return self._ending is not None and not self._ending.done()
 
     def __call__(self, ranges: DataFrame, batch_id: int) -> None:

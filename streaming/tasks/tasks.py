@@ -58,7 +58,7 @@ class Tasks(ABC):
     @property
     @abstractmethod
     def parallelism(self) -> int:
-        """How many tasks run at once."""
+        """The number of tasks that run at once."""
 
     @abstractmethod
     def start(
@@ -194,7 +194,7 @@ class ProcessTasks(Tasks):
 
     @property
     def parallelism(self) -> int:
-        """How many processes there are."""
+        """The number of processes."""
         return self._parallelism
 
     def start(

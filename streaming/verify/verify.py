@@ -1,4 +1,4 @@
-"""All of `reput verify`: the store itself, its table, another store to compare it with, a manifest; and the report.
+"""All of `reput verify`: the store itself, its table, another store to compare with, a manifest; and the report.
 
 The table is compared with the log by sums over stretches, and by rows one by one where the sums differ. The report has
 a line for each section with its first differences, or all of it as JSON.
