@@ -413,7 +413,8 @@ def check_seeds(seeds: Iterable[int], proof: Proof) -> None:
 
 def test_files_and_ranges_are_those_of_tail(proof: Proof) -> None:
     """Flips, zeros, noise, forged records, lost segments; any ranges, waves, pieces; every third one is stopped."""
-    check_seeds(range(306), proof)
+    # In the last one two queues start over, and a rebuild meets them in another order than `tail` does.
+    check_seeds([*range(306), 1438], proof)
 
 
 @pytest.mark.slow
