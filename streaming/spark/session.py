@@ -244,7 +244,7 @@ def _write_no_checksum_files(session: SparkSession) -> None:
 
 
 def end_session(session: SparkSession, *, jvm_within_s: float = 0.0) -> None:
-    """End Spark, and its JVM if reput started it; one that has died, or that of ``spark-submit``, is left alone.
+    """End Spark, and its JVM if reput started it; one that has died, or is ``spark-submit``'s, raises no error.
 
     Everything that must last is durable already, so the JVM is killed at once unless `jvm_within_s` grants it time.
     """
