@@ -19,7 +19,6 @@ from rich.text import Text
 
 from reput.sinks.anomalies import NO_ANOMALIES
 from reput.sinks.table.upkeep import UpkeepDone
-from reput.source.errors import ReputError
 from reput.source.printable import counted
 from reput.streaming.output.paths import LOGIC, TABLE
 from reput.streaming.process.failures import failure_of, one_line
@@ -318,21 +317,6 @@ class ProgressReporter:
         if done.files is not None and done.small_files is not None:
             state.gauge("table_files", done.files)
             state.gauge("table_small_files", done.small_files)
-
-    def on_running(self, query: str, end: int) -> None:
-        """Note that a query was opened, and that it begins at `end`, where a record begins."""
-        self.state.on_running(query, end)
-
-    def on_waiting(self, query: str, failure: str, pause_s: float, attempt: int, code: str = ReputError.code) -> None:
-        """Note that a query failed and is opened again in `pause_s` seconds, for the `attempt`-th time in a row.
-
-        `code` is that of the error.
-        """
-        self.state.on_waiting(query, failure, pause_s, attempt, code)
-
-    def on_resumed(self, query: str) -> None:
-        """Note that a query that was opened again works again."""
-        self.state.on_resumed(query)
 
     def refresh(self) -> None:
         """Look at the log and show how far each query lags; call this now and then."""

@@ -229,7 +229,7 @@ class RunState:
             self.query(query).read_end = end
 
     def on_running(self, query: str, end: int) -> None:
-        """Note that a query was opened and begins at `end`, for the first time or after a wait.
+        """Note that a query was opened, for the first time or after a wait, and begins at the record at `end`.
 
         A query that was waiting keeps that state until `on_resumed`, because it may fail again immediately.
         """

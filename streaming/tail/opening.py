@@ -230,7 +230,7 @@ class QueryOpener:
         query, answers = self._start(spark, dispatch, gate)
         progress.watch(query)
         for name in dispatch.names:
-            self._reporter.on_running(name, aligned(dispatch.log, dispatch.end_offset))
+            self._reporter.state.on_running(name, aligned(dispatch.log, dispatch.end_offset))
         return OpenQuery(dispatch, gate, query, answers, progress, began_at, partial(sessions.is_lost, spark))
 
     def _start(self, spark: SparkSession, dispatch: Dispatch, gate: BatchGate) -> tuple[StreamingQuery, StreamAnswers]:

@@ -40,7 +40,6 @@ from reput.streaming.process.failures import (
 from reput.streaming.process.jvm import has_jvm_died
 from reput.streaming.process.process_log import at_work_for
 from reput.streaming.spark.session import Sessions
-from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.status.run_state import RunState
 from reput.streaming.tail.micro_batch import Dispatch
 
@@ -235,7 +234,7 @@ class SupervisedQuery:
         open_again: Callable[[], OpenQuery],
         judge: Judge,
         retry: Retry,
-        reporter: ProgressReporter,
+        state: RunState,
         clock: Callable[[], float] = time.monotonic,
         *,
         asked_every_s: float = 0.0,
@@ -249,7 +248,7 @@ class SupervisedQuery:
         self._open_again = open_again
         self._judge = judge
         self._retry = retry
-        self._reporter = reporter
+        self._state = state
         self._clock = clock
         self._query: OpenQuery | None = None
         self._opens_at = 0.0
@@ -418,7 +417,7 @@ class SupervisedQuery:
             raise self._retry.given_up(self.name, failure) from error
         self._opens_at = self._clock() + pause.seconds
         for name in self.names:
-            self._reporter.on_waiting(name, text, pause.seconds, pause.attempt, failure.code)
+            self._state.on_waiting(name, text, pause.seconds, pause.attempt, failure.code)
         if pause.is_news:
             _log.warning(
                 "%s waits %.0f s and is opened again (attempt %d, since %.0f s): %s",
@@ -433,7 +432,7 @@ class SupervisedQuery:
     def _resume(self) -> None:
         lasted = self._retry.went_on()
         for name in self.names:
-            self._reporter.on_resumed(name)
+            self._state.on_resumed(name)
         _log.info("%s continues after %.0f s", self.name, lasted, extra={"query": self.name})
 
 

@@ -235,7 +235,7 @@ class Tail:
             if available_now:
                 retry = Retry(sum(_FEW_PAUSES_S), _FEW_PAUSES_S)
             query = SupervisedQuery(
-                *(names, partial(opener.again, sessions, names), judge, retry, self._reporter),
+                *(names, partial(opener.again, sessions, names), judge, retry, self._reporter.state),
                 asked_every_s=0.0 if available_now else _ASKED_EVERY_S,
             )
             query.begin(opener.start(sessions, session, dispatch))

@@ -101,7 +101,7 @@ class RunningTail:
     def run(self, _sessions: Any, *, available_now: bool, prepares: bool) -> None:
         self._scene.began.append(prepares)
         self._scene.worked_for.add(broker_of_thread())
-        self._reporter.on_running("logic", 0)
+        self._reporter.state.on_running("logic", 0)
         if self._scene.ends:
             raise self._scene.ends.pop(0)
         while not available_now and not self._stop.wait(0.01):

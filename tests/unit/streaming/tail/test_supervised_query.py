@@ -10,12 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
-from rich.console import Console
 from support.live_log import Clock
 
 from reput.source.errors import CorruptRecordError, OutputFailingError, ReputError, TransientError
 from reput.streaming.process.failures import may_pass_in_a_run
-from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.status.run_state import QueryPhase, RunState
 from reput.streaming.tail.micro_batch import Dispatch
 from reput.streaming.tail.query import BatchGate, OpenQuery, Retry, SparkProgress, SupervisedQuery
@@ -83,12 +81,12 @@ class Scene:
     closed: list[OpenQuery] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.reporter = ProgressReporter(Console(quiet=True))
+        self.state = RunState()
         # They are closed in the order in which they were opened, the last one perhaps twice.
         self.sinks.close = lambda: self.closed.extend(self.opened[len(self.closed) :][:1])
         retry = Retry(self.retry_for_s, clock=self.clock)
         self.query = SupervisedQuery(
-            *(("table",), self.open_next, self.judge, retry, self.reporter, self.clock),
+            *(("table",), self.open_next, self.judge, retry, self.state, self.clock),
             asked_every_s=self.asked_every_s,
         )
 
@@ -247,11 +245,11 @@ def test_a_batch_that_does_not_begin_after_a_stop_is_no_failure(scene: Scene) ->
 
 
 def test_it_waits_is_opened_again_and_goes_on(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
-    """Each failure is reported once, with the pause; the end of it once; and the reporter always knows the state."""
+    """Each failure is reported once, with the pause; the end of it once; and the state is always known."""
     caplog.set_level(logging.INFO, "reput")
     scene.next_ones += [full(), OSError(5, "Input/output error", "/out/x"), SparksQuery()]
     scene.query.begin(scene.open(SparksQuery(1, full())))
-    state = scene.reporter.state.query("table")
+    state = scene.state.query("table")
     assert (state.phase, state.restarts) == (QueryPhase.STARTING, 0)
     scene.look_until(lambda: scene.query.query is None)
     assert state.waits_code == TransientError.code
@@ -284,10 +282,10 @@ def test_a_query_without_anything_to_do_goes_on_too(scene: Scene) -> None:
     scene.look_until(lambda: scene.query.query is None)
     scene.pass_pause(1)
     assert scene.query.look()
-    assert scene.reporter.state.query("table").phase is QueryPhase.WAITING
+    assert scene.state.query("table").phase is QueryPhase.WAITING
     idle.lastProgress = {}
     assert scene.query.look()
-    assert scene.reporter.state.query("table").phase is QueryPhase.RUNNING
+    assert scene.state.query("table").phase is QueryPhase.RUNNING
 
 
 def test_progress_between_two_failures_gives_all_the_time_again(scene: Scene) -> None:
@@ -377,7 +375,7 @@ def test_a_query_whose_spark_does_not_answer(scene: Scene) -> None:
     scene.query.begin(scene.open(silent))
     silent._ask = silent.stop = lambda: (_ for _ in ()).throw(ConnectionRefusedError(111, "Connection refused"))  # type: ignore[assignment]
     scene.look_until(lambda: scene.query.query is None)
-    assert scene.reporter.state.query("table").phase is QueryPhase.WAITING
+    assert scene.state.query("table").phase is QueryPhase.WAITING
     assert scene.closed == scene.opened
 
 
@@ -390,7 +388,7 @@ def test_a_query_is_renewed_without_a_failure(scene: Scene) -> None:
     scene.look_until(lambda: scene.query.query is not None)
     assert scene.query.query is scene.opened[1]
     assert scene.closed == scene.opened[:1]
-    state = scene.reporter.state.query("table")
+    state = scene.state.query("table")
     assert (state.phase, state.restarts) == (QueryPhase.STARTING, 0)  # as it was: this scene has told nothing else
 
 
@@ -431,6 +429,6 @@ def test_a_renewal_that_fails_is_a_failure(scene: Scene) -> None:
     scene.next_ones += [full(), SparksQuery()]
     scene.query.begin(scene.open(SparksQuery()))
     scene.query.renew()
-    scene.look_until(lambda: scene.reporter.state.query("table").phase is QueryPhase.WAITING)
+    scene.look_until(lambda: scene.state.query("table").phase is QueryPhase.WAITING)
     scene.pass_pause(1)
     assert scene.closed == scene.opened[:1]
