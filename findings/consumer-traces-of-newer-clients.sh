@@ -5,7 +5,6 @@
 # clients, "not traced" looks like "not consumed". Traces of producers are written in both cases.
 # Seen on 2026-11-28. Needs Java 17 and Maven, two ports (19876 and 20911, or NAMES_PORT and BROKER_PORT), and a minute.
 source "$(dirname "$0")/expect.sh"
-names=${NAMES_PORT:-19876} port=${BROKER_PORT:-20911}
 
 cat >Traced.java <<'JAVA'
 import java.nio.charset.StandardCharsets;
@@ -71,34 +70,12 @@ public class Traced {
 }
 JAVA
 
-jars_of org.apache.rocketmq:rocketmq-broker:4.9.3
-mkdir -p names && sed 's/rocketmq-broker/rocketmq-namesrv/' pom-4.9.3/pom.xml >names/pom.xml
-mvn -q -B -f names/pom.xml dependency:copy-dependencies -DoutputDirectory="$work/4.9.3" >mvn.log 2>&1
+broker_of 4.9.3 traceTopicEnable=true
 jars_of org.apache.rocketmq:rocketmq-client:5.5.0
-
-mkdir -p home/conf
-for name in namesrv broker; do
-    echo '<configuration/>' >home/conf/logback_$name.xml
-done
-export ROCKETMQ_HOME=$work/home
-opens=(--add-opens=java.base/java.nio=ALL-UNNAMED --add-opens=java.base/sun.nio.ch=ALL-UNNAMED)
-printf 'listenPort=%s\n' "$names" >names.conf
-printf '%s\n' "listenPort=$port" brokerIP1=127.0.0.1 "namesrvAddr=127.0.0.1:$names" traceTopicEnable=true \
-    autoCreateTopicEnable=true "storePathRootDir=$work/store" mappedFileSizeCommitLog=1048576 >broker.conf
-java "${opens[@]}" -Duser.home="$work/home" -cp '4.9.3/*' org.apache.rocketmq.namesrv.NamesrvStartup -c names.conf >names.log 2>&1 &
-servers=$!
-java "${opens[@]}" -Duser.home="$work/home" -Xmx512m -cp '4.9.3/*' org.apache.rocketmq.broker.BrokerStartup -c broker.conf >broker.log 2>&1 &
-servers="$servers $!"
-trap 'kill -9 $servers; wait $servers 2>/dev/null; rm -rf "$work"' EXIT
-for _ in $(seq 60); do
-    grep -qs 'boot success' broker.log && break
-    sleep 1
-done
-grep -q 'boot success' broker.log || { cat broker.log; exit 1; }
 
 for version in 4.9.3 5.5.0; do
     printf 'broker 4.9.3, client %s: ' "$version"
-    java "${opens[@]}" -Duser.home="$work/home" -cp "$version/*" Traced.java "127.0.0.1:$names" "${version//./x}" >client.log 2>&1 || cat client.log >&2
+    client "$version" Traced.java "127.0.0.1:$names" "${version//./x}" || cat client.log >&2
     grep -o "consumed: .*" client.log
 done | seen "broker 4.9.3, client 4.9.3: consumed: 3, traces: {Pub=3, SubAfter=3, SubBefore=3}
 broker 4.9.3, client 5.5.0: consumed: 3, traces: {Pub=3, SubAfter=0, SubBefore=0}"

@@ -62,6 +62,42 @@ POM
     }
 }
 
+# broker_of VERSION [SETTING=VALUE...]: a name server and a broker on loopback, at $names and $port, that make topics when they
+# are asked for; they end with the script. `client` runs a Java program beside them.
+names=${NAMES_PORT:-19876} port=${BROKER_PORT:-20911}
+opens=(--add-opens=java.base/java.nio=ALL-UNNAMED --add-opens=java.base/sun.nio.ch=ALL-UNNAMED)
+broker_of() {
+    local version=$1 part
+    jars_of "org.apache.rocketmq:rocketmq-broker:$version"
+    mkdir -p names home/conf
+    sed 's/rocketmq-broker/rocketmq-namesrv/' "pom-$version/pom.xml" >names/pom.xml
+    mvn -q -B -f names/pom.xml dependency:copy-dependencies -DoutputDirectory="$work/$version" >mvn.log 2>&1
+    for part in namesrv broker; do
+        echo '<configuration/>' >"home/conf/logback_$part.xml"
+    done
+    export ROCKETMQ_HOME=$work/home
+    printf 'listenPort=%s\n' "$names" >names.conf
+    printf '%s\n' "listenPort=$port" brokerIP1=127.0.0.1 "namesrvAddr=127.0.0.1:$names" autoCreateTopicEnable=true \
+        "storePathRootDir=$work/store" mappedFileSizeCommitLog=1048576 maxHashSlotNum=1000 maxIndexNum=4000 "${@:2}" >broker.conf
+    java "${opens[@]}" -Duser.home="$work/home" -cp "$version/*" org.apache.rocketmq.namesrv.NamesrvStartup -c names.conf >names.log 2>&1 &
+    servers=$!
+    java "${opens[@]}" -Duser.home="$work/home" -Xmx512m -cp "$version/*" org.apache.rocketmq.broker.BrokerStartup -c broker.conf >broker.log 2>&1 &
+    servers="$servers $!"
+    # Killed servers are no failure of the script.
+    trap 'kill -9 $servers || true; wait $servers 2>/dev/null || true; rm -rf "$work"' EXIT
+    for _ in $(seq 60); do
+        grep -qs 'boot success' broker.log && return
+        sleep 1
+    done
+    cat broker.log
+    exit 1
+}
+
+# client VERSION [JVM OPTION...] FILE.java [WORD...]: its output is in client.log.
+client() {
+    java "${opens[@]}" -Duser.home="$work/home" -cp "$1/*" "${@:2}" >client.log 2>&1
+}
+
 # seen TEXT < OUTPUT: ends with 1 if the output is another one than was seen.
 seen() {
     cat >got.txt
