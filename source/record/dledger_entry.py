@@ -18,7 +18,7 @@ ENTRY_MAGIC_CODE = 1
 ENTRY_BLANK_MAGIC_CODE = -1  # the rest of the file holds no entry; its size in bytes follows
 
 # magic, size with this header, index, term, offset of the entry, channel, chain CRC, body CRC, size of the body.
-# DLedger leaves both checksums 0 or keeps them for itself: RocketMQ reads neither.
+# DLedger leaves both checksums 0 or keeps them for itself: RocketMQ does not read either.
 _HEADER = struct.Struct(">iiqqqiiii")
 
 ENTRY_SIZE_AT = 4

@@ -11,8 +11,8 @@ from broker.java_process import JavaProcess
 
 DEFAULT_WORK_DIR = Path(__file__).resolve().parents[2] / ".work" / "broker"
 
-# A process of a test lives for a minute: compiling its code well would take more time than it gives. Nobody asks for
-# TLS, whose certificate takes a server two seconds.
+# A process of a test lives for a minute: compiling its code well would take more time than it gives. No test uses TLS,
+# whose certificate takes a server two seconds.
 SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dtls.server.mode=disabled")
 
 LOGBACK = """<configuration>

@@ -1,13 +1,15 @@
 """Patterns of speech that make a reader read twice, counted: ``PYTHONPATH=tests python -m support.english [PATH ...]``.
 
-Only patterns that can be matched with few mistakes are here. Pages and docstrings are read without their code.
+Only patterns that can be matched with few mistakes are here. Code that is quoted in a text is not read.
 """
 
 from __future__ import annotations
 
 import ast
+import io
 import re
 import sys
+import tokenize
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,6 +61,22 @@ def docstrings(path: Path) -> str:
     return "\n\n".join(text for text in texts if text)
 
 
+def comments(path: Path) -> str:
+    """The comments of a module, a paragraph each; those on consecutive lines of their own are one."""
+    source = path.read_text(encoding="utf-8")
+    lines, blocks, last = source.splitlines(), list[list[str]](), -1
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type != tokenize.COMMENT or token.string.startswith(("# noqa", "# type:", "# ---")):
+            continue
+        number = token.start[0]
+        is_alone = lines[number - 1].lstrip().startswith("#")
+        if not is_alone or number != last + 1:
+            blocks.append([])
+        blocks[-1].append(token.string.lstrip("#:").strip())
+        last = number if is_alone else -1
+    return "\n\n".join("\n".join(block) for block in blocks)
+
+
 def messages(path: Path) -> str:
     """The phrases that a module's code holds, a paragraph each: messages, reasons of options, texts of pages.
 
@@ -89,11 +107,11 @@ def texts() -> Iterator[tuple[str, str]]:
     for page in PAGES:
         yield str(page.relative_to(ROOT)), prose(page)
     yield "help", "\n\n".join(help_texts(APPLICATION))
-    comments = (ROOT / "conf" / "reput.toml").read_text(encoding="utf-8").replace("\n#   ", " ")
-    yield "conf/reput.toml", comments.replace("# ", "")
+    options = (ROOT / "conf" / "reput.toml").read_text(encoding="utf-8").replace("\n#   ", " ")
+    yield "conf/reput.toml", options.replace("# ", "")
     for folder in ("reput", "source", "sinks", "streaming", "tests"):
         for path in sorted((ROOT / folder).rglob("*.py")):
-            yield str(path.relative_to(ROOT)), docstrings(path)
+            yield str(path.relative_to(ROOT)), f"{docstrings(path)}\n\n{comments(path)}"
             if folder != "tests":
                 yield f"messages/{path.relative_to(ROOT)}", messages(path)
 
@@ -106,7 +124,7 @@ def main(chosen: list[str]) -> None:
         if any(place == name or place.startswith(f"{name}/") for name in chosen):
             for name, words in matches:
                 print(f"{place}: {name}\n    {words}")
-        kind = "help" if place == "help" else "pages" if place.endswith(".md") else "docstrings"
+        kind = "help" if place == "help" else "pages" if place.endswith(".md") else "code"
         kind = "messages" if place.startswith("messages/") else kind
         counts.update((kind, name) for name, _ in matches)
     if not chosen:

@@ -1,9 +1,11 @@
-"""Pages, help texts and docstrings that have been rewritten stay free of patterns that make a reader read twice."""
+"""Pages, help texts, docstrings and comments stay free of patterns that make a reader read twice."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
-from support.english import PATTERNS, found_in, texts
+from support.english import PATTERNS, comments, found_in, texts
 
 #: Files and folders that are free of them; the list grows.
 REWRITTEN = (
@@ -41,6 +43,15 @@ def test_each_pattern_is_found() -> None:
 @pytest.mark.parametrize("text", SOUND)
 def test_sound_words_are_not_found(text: str) -> None:
     assert found_in(text) == []
+
+
+def test_comments_are_read(tmp_path: Path) -> None:
+    """Consecutive lines are one paragraph; a comment beside code is another, and orders to tools do not count."""
+    path = tmp_path / "code.py"
+    path.write_text(
+        "# A record that\n# stands\n#\n# here.\nx = 1  # beside\ny = '# a text'  # noqa: S105\n#: Another.\n"
+    )
+    assert comments(path).split("\n\n") == ["A record that\nstands", "here.", "beside", "Another."]
 
 
 def test_rewritten_texts_stay_free_of_them() -> None:
