@@ -21,8 +21,8 @@ import pytest
 from broker.boot_check import boot_check
 from broker.rocketmq import RocketMQ
 from pyspark.sql import SparkSession
-from spark.test_tail import run_tail
 from support.broker_stores import unpack
+from support.tail_runs import run_tail
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

@@ -7,7 +7,6 @@ starts 4.9.3 once; the rest are slow.
 
 from __future__ import annotations
 
-import io
 import re
 import shutil
 import subprocess
@@ -20,9 +19,9 @@ import javaproperties
 import pytest
 from broker.boot_check import boot_check, boot_conf
 from broker.rocketmq import RocketMQ
-from rich.console import Console
 from support.broker_stores import unpack
 from support.rebuild_runner import rebuild
+from support.tail_runs import tail_of
 
 from reput.sinks.abort_file import LeftBy, abort_left_by, mark_abort
 from reput.sinks.files.durable_file import DurableFiles
@@ -30,10 +29,7 @@ from reput.sinks.files.sink_progress import ProgressFile
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.streaming.config.pipeline import PipelineConfig, load_config
-from reput.streaming.output.paths import OutputPaths
 from reput.streaming.recover.recover import recover_output
-from reput.streaming.status.progress import ProgressReporter
-from reput.streaming.tail.tail import Tail
 
 pytestmark = pytest.mark.broker
 
@@ -127,7 +123,7 @@ def die_in_a_tail(home: Path, output: Path) -> None:
     rebuild(config, output, end=log.limit(0, end, end // 2, None))
     with (
         pytest.raises(KeyboardInterrupt),
-        Tail(config, OutputPaths(output), ProgressReporter(Console(file=io.StringIO()))),
+        tail_of(config, output),
     ):
         raise KeyboardInterrupt
 

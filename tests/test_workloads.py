@@ -22,8 +22,8 @@ from broker.kinds import Kind
 from broker.random_store import random_store
 from broker.rocketmq import RocketMQ
 from pyspark.sql import SparkSession
-from spark.test_tail import run_tail
 from support.store_compare import differing_bytes, store_files
+from support.tail_runs import run_tail
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

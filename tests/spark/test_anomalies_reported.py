@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import io
 import logging
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from rich.console import Console
 from support.anomaly_logs import SETTINGS, write_all_cases
 from support.logs import end_of, put_bytes
 from support.model import anomalies, index_file_contents
 from support.sink_runner import expected_queue_files, index_contents, queue_files
+from support.tail_runs import quiet_reporter
 
 from reput.sinks.anomalies import AnomalyCounts
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.output.paths import OutputPaths
-from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail.tail import Tail
 
 pytestmark = pytest.mark.spark
@@ -41,7 +39,7 @@ def test_anomalies_are_counted_through_the_pipeline(
         "tailGuardMs=20",
         "queueRestart=replay",  # the model is a broker's replay
     ]
-    reporter = ProgressReporter(Console(file=io.StringIO()))
+    reporter = quiet_reporter()
     tail = Tail(load_config(store, overrides=options), OutputPaths(output), reporter)
     with caplog.at_level(logging.INFO, "reput"), tail:
         tail.run(spark, available_now=True)

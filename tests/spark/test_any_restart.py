@@ -12,12 +12,12 @@ from unittest import mock
 
 import pytest
 from pyspark.sql import SparkSession
-from spark.test_tail import run_tail
 from support.delta_rows import offsets
 from support.proof_counts import Proof
 from support.rebuild_runner import rebuild
 from support.record_writer import CommitLogWriter, Message
 from support.store_compare import differing_bytes
+from support.tail_runs import run_tail
 
 from reput.source.errors import ReputError
 from reput.streaming.config.pipeline import load_config

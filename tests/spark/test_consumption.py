@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import BrokerStore
 from pyspark.sql import SparkSession
-from spark.test_tail import run_tail
+from support.tail_runs import run_tail
 
 from reput.sinks.table.consumption import ConsumptionTable
 from reput.streaming.ask.store_relations import consumer_offsets

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from spark.test_tail import run_tail
 from support.earlier_outputs import COMMITS, unpack_earlier_outputs
 from support.outputs import config_of
 from support.rebuild_runner import rebuild
 from support.store_compare import differing_bytes
+from support.tail_runs import run_tail
 
 pytestmark = pytest.mark.spark
 

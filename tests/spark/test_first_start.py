@@ -7,9 +7,9 @@ from unittest import mock
 
 import pytest
 from pyspark.sql import SparkSession
-from spark.test_tail import rows, run_tail
 from support.proof_counts import Proof
 from support.record_writer import Message, StoredRecord, write_log
+from support.tail_runs import rows, run_tail
 
 from reput.sinks.dispatch.batch import LogicBatch
 from reput.sinks.files.durable_file import DurableFiles

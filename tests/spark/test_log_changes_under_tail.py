@@ -2,55 +2,29 @@
 
 from __future__ import annotations
 
-import io
 import itertools
-import shutil
-import threading
-import time
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
 from pyspark.sql import SparkSession
-from rich.console import Console
-from spark.test_tail import run_tail
 from support.rebuild_runner import rebuild
-from support.record_writer import CommitLogWriter, Message
+from support.record_writer import CommitLogWriter
+from support.small_log import SIZE, messages, write
 from support.store_compare import differing_bytes
+from support.tail_runs import LIMIT_S, run_tail, tail_beside
 
 from reput.sinks.quarantine import EXPIRED, load_quarantine
 from reput.source.errors import CommitLogRewoundError, DataLossError
 from reput.streaming.config.pipeline import load_config
-from reput.streaming.output.paths import OutputPaths
 from reput.streaming.recover.recover import expire_output, recover_output
-from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail import micro_batch
 from reput.streaming.tail.micro_batch import SmallBatches
-from reput.streaming.tail.tail import Tail
 from reput.streaming.tasks.tasks import SerialTasks
 from reput.streaming.verify.store_verification import StoreVerification
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
-
-SIZE = 2048
-LIMIT_SECONDS = 240
-
-
-def messages(count: int, first: int = 0, body: int = 30) -> list[Message]:
-    return [
-        Message("AB"[number % 2], body=b"x" * body, properties={"KEYS": f"k{number}"}, store_timestamp=10**12 + number)
-        for number in range(first, first + count)
-    ]
-
-
-def write(store: Path, content: list[Message]) -> list[int]:
-    """Where each record begins, and where the last ends."""
-    shutil.rmtree(store / "commitlog", ignore_errors=True)
-    with CommitLogWriter(store / "commitlog", SIZE, preallocate=True) as writer:
-        for message in content:
-            writer.append(message)
-    return [*(record.physical_offset for record in writer.records), writer.max_offset]
 
 
 def test_a_log_that_is_written_over_under_it(spark: SparkSession, tmp_path: Path) -> None:
@@ -58,31 +32,16 @@ def test_a_log_that_is_written_over_under_it(spark: SparkSession, tmp_path: Path
     store, out, table = tmp_path / "store", tmp_path / "out", tmp_path / "table"
     old = messages(40)
     end = write(store, old)[-1]
-    reporter = ProgressReporter(Console(file=io.StringIO()))
     config = load_config(store, overrides=("tailGuardMs=20", "tableTriggerMs=200"))
-    failed: list[BaseException] = []
-
-    def run(tail: Tail) -> None:
-        try:
-            tail.run(spark, available_now=False)
-        except BaseException as error:  # noqa: BLE001  the test looks at it
-            failed.append(error)
-
-    with Tail(config, OutputPaths(out, table), reporter) as tail:
-        running = threading.Thread(target=run, args=(tail,))
-        running.start()
-        try:
-            wait_until(lambda: reporter.messages("logic") == reporter.messages("table") == len(old), running, failed)
-            # In the last segment the old records follow the new end, the last one whole.
-            last = store / "commitlog" / f"{end - end % SIZE:020d}"
-            before = last.read_bytes()
-            new_end = write(store, [*old[:-4], *messages(1, 100, 7)])[-1]
-            last.write_bytes(last.read_bytes()[: new_end % SIZE] + before[new_end % SIZE :])
-            running.join(LIMIT_SECONDS)
-        finally:
-            tail.stop()
-            running.join()
-    (failure,) = failed
+    with tail_beside(spark, config, out, table) as tail:
+        tail.wait_for_messages(len(old), "logic", "table")
+        # In the last segment the old records follow the new end, the last one whole.
+        last = store / "commitlog" / f"{end - end % SIZE:020d}"
+        before = last.read_bytes()
+        new_end = write(store, [*old[:-4], *messages(1, 100, 7)])[-1]
+        last.write_bytes(last.read_bytes()[: new_end % SIZE] + before[new_end % SIZE :])
+        tail.thread.join(LIMIT_S)
+    (failure,) = tail.failed
     assert isinstance(failure, CommitLogRewoundError)
     assert failure.physical_offset is not None
     assert "'reput recover'" in str(failure)
@@ -98,33 +57,18 @@ def test_files_that_expire_under_it(spark: SparkSession, tmp_path: Path, caplog:
     store, out = tmp_path / "store", tmp_path / "out"
     (tmp_path / "broker.conf").write_text("mappedFileSizeConsumeQueue=100\nmaxIndexNum=10\ncleanResourceInterval=50\n")
     config = load_config(store_of(store), broker_conf=tmp_path / "broker.conf", overrides=("tailGuardMs=20",))
-    reporter = ProgressReporter(Console(file=io.StringIO()))
-    failed: list[BaseException] = []
-
-    def run(tail: Tail) -> None:
-        try:
-            tail.run(spark, available_now=False)
-        except BaseException as error:  # noqa: BLE001  the test looks at it
-            failed.append(error)
-
     with CommitLogWriter(store / "commitlog", SIZE, preallocate=True) as writer:
         for message in messages(60):
             writer.append(message)
-        with Tail(config, OutputPaths(out), reporter) as tail, caplog.at_level("INFO", "reput"):
-            running = threading.Thread(target=run, args=(tail,))
-            running.start()
-            try:
-                wait_until(lambda: reporter.messages("logic") == 60, running, failed)
-                for number in range(3):
-                    (store / "commitlog" / f"{number * SIZE:020d}").unlink()
-                wait_until(lambda: f"index files, log begins at {3 * SIZE}" in caplog.text, running, failed)
-                for message in messages(60, 60):
-                    writer.append(message)
-                wait_until(lambda: reporter.messages("logic") == 120, running, failed)
-            finally:
-                tail.stop()
-                running.join()
-    assert failed == []
+        with tail_beside(spark, config, out) as tail, caplog.at_level("INFO", "reput"):
+            tail.wait_for_messages(60, "logic")
+            for number in range(3):
+                (store / "commitlog" / f"{number * SIZE:020d}").unlink()
+            tail.wait_until(lambda: f"index files, log begins at {3 * SIZE}" in caplog.text)
+            for message in messages(60, 60):
+                writer.append(message)
+            tail.wait_for_messages(120, "logic")
+    assert tail.failed == []
     assert not (out / "consumequeue" / "A" / "0" / f"{0:020d}").exists()
     sections = StoreVerification(config, out).run(SerialTasks())
     assert [section.findings.first for section in sections] == [[] for _ in sections]
@@ -136,14 +80,6 @@ def store_of(store: Path) -> Path:
     """The directory of a store, made."""
     (store / "commitlog").mkdir(parents=True)
     return store
-
-
-def wait_until(done: Any, running: threading.Thread, failed: list[BaseException]) -> None:
-    deadline = time.monotonic() + LIMIT_SECONDS
-    while not done():
-        assert running.is_alive(), failed
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ from unittest import mock
 
 import pytest
 from pyspark.sql import SparkSession
-from spark.test_tail import rows, run_tail
 from support.proof_counts import Proof
 from support.rebuild_runner import rebuild
 from support.record_writer import CommitLogWriter, Message, write_log
 from support.store_compare import differing_bytes
+from support.tail_runs import rows, run_tail
 
 from reput.sinks.dispatch.batch import LogicBatch
 from reput.sinks.dispatch.piece import PieceEntries

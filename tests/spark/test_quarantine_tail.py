@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -11,31 +10,17 @@ from pathlib import Path
 import pytest
 from conftest import BrokerStore
 from pyspark.sql import SparkSession
-from rich.console import Console
 from support.delta_rows import rows
 from support.logs import end_of, put_bytes
 from support.record_writer import Message, write_log
+from support.tail_runs import run_tail
 
 from reput.sinks.quarantine import load_quarantine
 from reput.source.data_source import CommitLogDataSource
 from reput.source.errors import CorruptRecordError
-from reput.streaming.config.pipeline import load_config
-from reput.streaming.output.paths import OutputPaths
 from reput.streaming.process.failures import failure_of
-from reput.streaming.status.progress import ProgressReporter
-from reput.streaming.tail.tail import Tail
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
-
-
-def run_tail(
-    spark: SparkSession, store: Path, output: Path, *options: str, table: Path | None = None, conf: Path | None = None
-) -> ProgressReporter:
-    config = load_config(store, broker_conf=conf, overrides=("tailGuardMs=20", *options))
-    reporter = ProgressReporter(Console(file=io.StringIO()))
-    with Tail(config, OutputPaths(output, table), reporter) as tail:
-        tail.run(spark, available_now=True)
-    return reporter
 
 
 def entries(store: Path) -> Counter[tuple[str, bytes]]:

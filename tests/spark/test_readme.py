@@ -13,9 +13,9 @@ import pytest
 from conftest import BrokerStore
 from pyspark.sql import SparkSession
 from rich.console import Console
-from spark.test_tail import run_tail
 from support.pages import PAGES, blocks, name_of
 from support.paths import ROOT
+from support.tail_runs import run_tail
 
 from reput.streaming.tail.tail import Tail
 

@@ -10,11 +10,11 @@ from random import Random
 import pytest
 from conftest import BrokerStore
 from pyspark.sql import SparkSession
-from spark.test_tail import rows, run_tail
 from support.logs import put_bytes
 from support.rebuild_runner import LocalTasks, tasks_write_all
 from support.record_writer import CommitLogWriter, Message, encode, write_log
 from support.store_compare import differing_bytes
+from support.tail_runs import rows, run_tail
 from unit.streaming.rebuild.test_rebuild_damage import lines_of, tail_store
 
 from reput.sinks.quarantine import QuarantinedRange, load_quarantine

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,28 +9,21 @@ from pathlib import Path
 import pytest
 from conftest import BrokerStore
 from pyspark.sql import SparkSession
-from rich.console import Console
 from support.rebuild_runner import rebuild
 from support.record_writer import Message, write_log
 from support.sink_runner import queue_files
 from support.store_compare import differing_bytes
+from support.tail_runs import quiet_reporter, run_tail
 
 from reput.source.errors import CommitLogRewoundError, OutputError
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.output.paths import OutputPaths
 from reput.streaming.recover.recover import expire_output, recover_output
-from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail.tail import Tail
 
 pytestmark = pytest.mark.spark
 
 SIZES = ("tailGuardMs=20", "mappedFileSizeConsumeQueue=200", "maxHashSlotNum=50", "maxIndexNum=20")
-
-
-def run_tail(spark: SparkSession, store: Path, output: Path, options: Sequence[str] = SIZES) -> None:
-    config = load_config(store, overrides=options)
-    with Tail(config, OutputPaths(output), ProgressReporter(Console(file=io.StringIO()))) as tail:
-        tail.run(spark, available_now=True)
 
 
 def put_log(store: Path, messages: Sequence[Message]) -> None:
@@ -48,14 +40,14 @@ def test_a_log_that_was_cut(spark: SparkSession, tmp_path: Path, written_anew: i
     """The tail refuses and names the command; after it the tail continues to the bytes of a new output."""
     store, output = tmp_path / "store", tmp_path / "out"
     put_log(store, [message(i) for i in range(100)])
-    run_tail(spark, store, output)
+    run_tail(spark, store, output, *SIZES)
     put_log(store, [message(i) for i in range(70)] + [message(100 + i, 33) for i in range(written_anew)])
     with pytest.raises(CommitLogRewoundError, match="'reput recover' with the same --store and --output"):
-        run_tail(spark, store, output)
+        run_tail(spark, store, output, *SIZES)
     report = recover_output(load_config(store, overrides=SIZES), store, output)
     assert report.rewound
     assert report.spark_checkpoint_removed
-    run_tail(spark, store, output)
+    run_tail(spark, store, output, *SIZES)
     rebuild(load_config(store, overrides=SIZES), tmp_path / "fresh")
     assert differing_bytes(tmp_path / "fresh", output) == {}
 
@@ -65,14 +57,14 @@ def test_expiry_between_two_runs(spark: SparkSession, tmp_path: Path) -> None:
     store, output = tmp_path / "store", tmp_path / "out"
     messages = [message(i) for i in range(200)]
     put_log(store, messages[:150])
-    run_tail(spark, store, output)
+    run_tail(spark, store, output, *SIZES)
     put_log(store, messages)
     rebuild(load_config(store, overrides=SIZES), tmp_path / "fresh")
     for segment in sorted((store / "commitlog").iterdir())[:2]:
         segment.unlink()
     report = expire_output(load_config(store, overrides=SIZES), output)
     assert len(report.removed) > 3
-    run_tail(spark, store, output)
+    run_tail(spark, store, output, *SIZES)
     for path in report.removed:
         if path.startswith("consumequeue/"):
             (tmp_path / "fresh" / path).unlink()
@@ -89,7 +81,7 @@ def test_a_killed_brokers_store_as_output(
     lost = max((store / "consumequeue" / "Flood" / "1").iterdir())
     lost.unlink()
     config = load_config(store, broker_conf=killed.broker_conf, overrides=["tailGuardMs=20"])
-    paths, reporter = OutputPaths(store), ProgressReporter(Console(file=io.StringIO()))
+    paths, reporter = OutputPaths(store), quiet_reporter()
     with pytest.raises(OutputError, match="stopped uncleanly"), Tail(config, paths, reporter):
         pass
     recover_output(config, store, store)

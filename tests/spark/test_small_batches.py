@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from spark.test_tail import run_tail
 from support.delta_rows import offsets
 from support.logs import put_bytes
 from support.rebuild_runner import rebuild
 from support.record_writer import Message, StoredRecord, write_log
 from support.store_compare import differing_bytes
+from support.tail_runs import run_tail
 
 from reput.source.errors import CorruptRecordError
 from reput.streaming.config.pipeline import load_config

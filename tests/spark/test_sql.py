@@ -12,14 +12,12 @@ import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 from support.record_writer import Message, write_log
+from support.tail_runs import tail_of
 
 from reput.source.errors import OptionError, OutputError
 from reput.streaming.config.pipeline import load_config
-from reput.streaming.output.paths import OutputPaths
 from reput.streaming.sql.output import write_result
 from reput.streaming.sql.spark_query import SparkResult, query, spark_failures_as_errors
-from reput.streaming.status.progress import ProgressReporter
-from reput.streaming.tail.tail import Tail
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("compiled")]
 
@@ -38,7 +36,7 @@ def make_table(spark: SparkSession, root: Path) -> Path:
         4096,
     )
     config = load_config(root / "store", overrides=["tailGuardMs=10", "consumeQueueEnable=false"])
-    with Tail(config, OutputPaths(root / "out", root / "table"), ProgressReporter(Console(file=io.StringIO()))) as tail:
+    with tail_of(config, root / "out", root / "table") as tail:
         tail.run(spark, available_now=True)
     return root / "table"
 

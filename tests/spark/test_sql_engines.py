@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from conftest import BrokerStore
 from pyspark.sql import SparkSession
-from spark.test_tail import run_tail
 from support.proof_counts import Proof
 from support.sql_corpus import statements
+from support.tail_runs import run_tail
 
 from reput.sinks.table.log import read_snapshot
 from reput.source.errors import ReputError

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from conftest import BrokerStore
 from pyspark.sql import SparkSession
-from spark.test_tail import run_tail
 from support.paths import ROOT
+from support.tail_runs import run_tail
 
 from reput.source.log.log_reader import LogReader
 from reput.source.log.range_reader import read_windows

@@ -17,10 +17,10 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 from spark.test_table_repair import VACUUM, settings
-from spark.test_tail import run_tail
 from support.kept_table import KeptTable
 from support.other_writer import in_the_moment_of_a_commit
 from support.record_writer import Message, write_log
+from support.tail_runs import run_tail
 
 from reput.sinks.table.upkeep import TableUpkeep
 from reput.streaming.tasks.tasks import SerialTasks

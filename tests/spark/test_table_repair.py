@@ -14,9 +14,9 @@ from unittest import mock
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
-from spark.test_tail import run_tail
 from support.kept_table import KeptTable, messages
 from support.logs import put_bytes
+from support.tail_runs import run_tail
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import ProgressFile

@@ -14,10 +14,10 @@ import deltalake
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
-from spark.test_tail import run_tail
 from support.delta_rows import rows as rows_of
 from support.kept_table import KeptTable
 from support.other_writer import in_the_moment_of_a_commit
+from support.tail_runs import run_tail
 
 from reput.sinks.table import cleaning
 from reput.sinks.table import upkeep as upkeep_module

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 from collections import Counter
@@ -15,12 +14,11 @@ import numpy as np
 import pytest
 from conftest import BrokerStore
 from pyspark.sql import SparkSession
-from rich.console import Console
-from support.delta_rows import offsets
 from support.owned_files import share_no_files
 from support.rebuild_runner import rebuild
 from support.record_writer import CommitLogWriter, Message, write_log
 from support.store_compare import differing_bytes
+from support.tail_runs import quiet_reporter, rows, run_tail
 
 from reput.sinks.dispatch.arrival import ArrivalSummary
 from reput.sinks.formats.consume_queue import ENTRY
@@ -35,22 +33,6 @@ from reput.streaming.tail.tail import Tail
 pytestmark = pytest.mark.spark
 
 Unpack = Callable[[str], BrokerStore]
-
-
-def run_tail(
-    spark: SparkSession, store: Path, output: Path, *options: str, table: Path | None = None, conf: Path | None = None
-) -> ProgressReporter:
-    """Run `reput tail --available-now` in this process."""
-    config = load_config(store, broker_conf=conf, overrides=("tailGuardMs=20", *options))
-    reporter = ProgressReporter(Console(file=io.StringIO()))
-    with Tail(config, OutputPaths(output, table), reporter) as tail:
-        tail.run(spark, available_now=True)
-    return reporter
-
-
-def rows(spark: SparkSession, table: Path) -> int:
-    """Rows of the message table."""
-    return len(offsets(spark, table))
 
 
 @dataclass(frozen=True)
@@ -130,7 +112,7 @@ def test_a_subscriber_is_told_what_arrived(spark: SparkSession, broker_store: Un
         store.root, broker_conf=store.broker_conf, overrides=("tailGuardMs=20", "maxBytesPerTrigger=500k")
     )
     told: list[ArrivalSummary] = []
-    with Tail(config, OutputPaths(tmp_path), ProgressReporter(Console(file=io.StringIO())), told.append) as tail:
+    with Tail(config, OutputPaths(tmp_path), quiet_reporter(), told.append) as tail:
         tail.run(spark, available_now=True)
     assert len(told) > 1
     assert [summary.end for summary in told[:-1]] == [summary.start for summary in told[1:]]
@@ -336,7 +318,7 @@ def test_a_broker_on_the_output_is_refused(
     (tmp_path / "out").mkdir()
     holder = hold_lock(tmp_path / "out" / "lock")
     config = load_config(store.root, broker_conf=store.broker_conf)
-    reporter = ProgressReporter(Console(file=io.StringIO()))
+    reporter = quiet_reporter()
     with (
         pytest.raises(StoreLockedError, match=f"by process {holder}"),
         Tail(config, OutputPaths(tmp_path / "out"), reporter),
@@ -374,7 +356,7 @@ def test_output_inside_the_commitlog_is_refused(tmp_path: Path) -> None:
     for paths in (OutputPaths(inside), OutputPaths(tmp_path / "o", inside)):
         with (
             pytest.raises(OutputError, match="inside the commitlog"),
-            Tail(load_config(tmp_path / "store"), paths, ProgressReporter(Console(file=io.StringIO()))),
+            Tail(load_config(tmp_path / "store"), paths, quiet_reporter()),
         ):
             pass
     assert not inside.exists()

@@ -22,12 +22,12 @@ from conftest import BrokerStore
 from faults.tail_process import FILE_SIZES, TailProcess, end_offset
 from pyspark.sql import SparkSession
 from rich.console import Console
-from spark.test_tail import run_tail
 from support.delta_rows import offsets
 from support.logs import log_bytes, put_bytes
 from support.record_writer import Message
 from support.sink_runner import dispatch_store
 from support.store_compare import differing_bytes
+from support.tail_runs import run_tail
 
 from reput.sinks.dispatch.arrival import ArrivalSummary
 from reput.source.errors import CorruptRecordError

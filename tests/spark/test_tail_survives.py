@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -19,17 +17,14 @@ import pytest
 from faults import failing_tail
 from faults.tail_process import LogWriter, Oracle, TailProcess
 from pyspark.sql import SparkSession
-from rich.console import Console
-from spark.test_log_changes_under_tail import messages, wait_until, write
 from support.proof_counts import Proof
+from support.small_log import messages, write
+from support.tail_runs import TailBeside, tail_beside
 
 from reput.source.errors import TRY_AGAIN, CommitLogRewoundError, ReputError
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.streaming.config.pipeline import load_config
-from reput.streaming.output.paths import OutputPaths
-from reput.streaming.status.progress import ProgressReporter
-from reput.streaming.tail.tail import Tail
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
@@ -226,45 +221,23 @@ def processes_die(stage: Stage, deaths: int) -> None:
 # --- what does not pass --------------------------------------------------------------------------------------
 
 
-#: A store, the thread of its tail, and how that ended.
-Run = tuple[Path, threading.Thread, list[BaseException]]
-
-
 @contextmanager
-def running(
-    spark: SparkSession, root: Path, *options: str
-) -> Iterator[tuple[Path, threading.Thread, list[BaseException]]]:
+def running(spark: SparkSession, root: Path, *options: str) -> Iterator[TailBeside]:
     """A tail with queues, index and table that has read all of a small log."""
-    store, failed = root / "store", list[BaseException]()
-    count = len(messages(40))
-    write(store, messages(40))
-    reporter = ProgressReporter(Console(file=io.StringIO()))
-    config = load_config(store, overrides=("tailGuardMs=20", "tableTriggerMs=200", *options))
-
-    def run(tail: Tail) -> None:
-        try:
-            tail.run(spark, available_now=False)
-        except BaseException as error:  # noqa: BLE001  the test looks at it
-            failed.append(error)
-
-    with Tail(config, OutputPaths(root / "out", root / "table"), reporter) as tail:
-        thread = threading.Thread(target=run, args=(tail,))
-        thread.start()
-        try:
-            wait_until(lambda: reporter.messages("logic") == reporter.messages("table") == count, thread, failed)
-            yield store, thread, failed
-        finally:
-            tail.stop()
-            thread.join()
+    write(root / "store", messages(40))
+    config = load_config(root / "store", overrides=("tailGuardMs=20", "tableTriggerMs=200", *options))
+    with tail_beside(spark, config, root / "out", root / "table") as tail:
+        tail.wait_for_messages(40, "logic", "table")
+        yield tail
 
 
 def test_giving_up(spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """After `retryForMs` without the log, with the code for a supervisor; what there was is as before."""
-    with running(spark, tmp_path, "retryForMs=2500") as (store, thread, failed), away(store / "commitlog"):
+    with running(spark, tmp_path, "retryForMs=2500") as tail, away(tmp_path / "store" / "commitlog"):
         began = time.monotonic()
-        thread.join(LIMIT_SECONDS)
+        tail.thread.join(LIMIT_SECONDS)
         lasted = time.monotonic() - began
-    (failure,) = failed
+    (failure,) = tail.failed
     assert isinstance(failure, ReputError)
     assert failure.exit_code == TRY_AGAIN
     said = r"(logic|table) did not continue within \d+ s and was opened again (once|\d+ times): "
@@ -282,14 +255,14 @@ def test_a_log_that_comes_back_as_another(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An empty directory is waited for, as for a volume that is not mounted; another store ends the run at once."""
-    with running(spark, tmp_path) as (store, thread, failed):
-        log = store / "commitlog"
-        log.rename(store / "elsewhere")
+    with running(spark, tmp_path) as tail:
+        log = tmp_path / "store" / "commitlog"
+        log.rename(tmp_path / "store" / "elsewhere")
         log.mkdir()
-        wait_until(lambda: "opened again (attempt 2" in caplog.text, thread, failed)
+        tail.wait_until(lambda: "opened again (attempt 2" in caplog.text)
         log.rmdir()
         write(tmp_path / "other", messages(60, 500))
         shutil.move(tmp_path / "other" / "commitlog", log)
-        thread.join(LIMIT_SECONDS)
-    (failure,) = failed
+        tail.thread.join(LIMIT_SECONDS)
+    (failure,) = tail.failed
     assert isinstance(failure, CommitLogRewoundError)

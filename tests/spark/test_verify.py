@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from conftest import BrokerStore
 from pyspark.sql import SparkSession
-from spark.test_tail import run_tail
 from support.sink_runner import dispatch_store, no_fsync
+from support.tail_runs import run_tail
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.table.message_table import MessageTable

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from spark.test_tail import run_tail
 from support.delta_rows import offsets
 from support.rebuild_runner import rebuild
 from support.record_writer import Message, write_log
 from support.store_compare import differing_bytes
+from support.tail_runs import run_tail
 
 from reput.sinks.files.store_path import REPUT, SCRATCH, SPARK_CHECKPOINT
 from reput.source.errors import SinkError

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from rich.console import Console
 from support.delta_rows import offsets, operations
 from support.rebuild_runner import LocalTasks
 from support.record_writer import Message, StoredRecord, write_log
 from support.sink_runner import record_bounds
+from support.tail_runs import tail_beside
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.table.message_file import TABLE_FILE_SCHEMA
@@ -23,15 +21,11 @@ from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.streaming.config.pipeline import PipelineConfig, load_config
 from reput.streaming.output.logic_sinks import recover_sinks
-from reput.streaming.output.paths import OutputPaths
 from reput.streaming.rebuild.pipeline import RebuildProgress
 from reput.streaming.rebuild.plan import RebuildRequest
 from reput.streaming.rebuild.rebuild import Rebuild
-from reput.streaming.status.progress import ProgressReporter
-from reput.streaming.tail.tail import Tail
 
-# The longest wait for a running tail.
-LIMIT_S = 60
+# How a test waits for something that a running tail does.
 WaitUntil = Callable[[Callable[[], bool]], None]
 
 
@@ -108,31 +102,9 @@ class KeptTable:
 
         A tail that ends by itself, or with an error, fails.
         """
-        failed: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                tail.run(self.spark, available_now=False)
-            except BaseException as error:  # noqa: BLE001  raised below
-                failed.append(error)
-
-        def wait_until(done: Callable[[], bool]) -> None:
-            deadline = time.monotonic() + LIMIT_S
-            while not done():
-                assert running.is_alive(), failed
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
-
-        reporter = ProgressReporter(Console(quiet=True))
-        with Tail(self.config(*options), OutputPaths(self.out, self.path), reporter) as tail:
-            running = threading.Thread(target=run)
-            running.start()
-            try:
-                yield wait_until
-            finally:
-                tail.stop()
-                running.join()
-        assert failed == []
+        with tail_beside(self.spark, self.config(*options), self.out, self.path) as tail:
+            yield tail.wait_until
+        assert tail.failed == []
 
     def repair(
         self, *options: str, start: int | None = None, end: int | None = None, restore_forgotten: bool = False

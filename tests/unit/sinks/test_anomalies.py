@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import logging
 import struct
@@ -17,7 +16,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from rich.console import Console
 from support.anomaly_logs import CASES, SETTINGS, of_topic, offsets, queue_counts, write_all_cases
 from support.logs import end_of, put_bytes
 from support.model import Record, Settings, anomalies
@@ -34,6 +32,7 @@ from support.sink_runner import (
     queue_files,
     record_bounds,
 )
+from support.tail_runs import quiet_reporter
 
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts, anomaly_at_end
 from reput.sinks.dispatch.entries import QueueEntries
@@ -47,7 +46,6 @@ from reput.source.log.range_reader import DecodeOptions, read_windows
 from reput.source.options import SourceOptions
 from reput.source.record.message_decoder import Verdict
 from reput.streaming.status.batch_report import BatchReport, LogEnd
-from reput.streaming.status.progress import ProgressReporter
 
 SIZE = 1024
 
@@ -237,7 +235,7 @@ def test_counts_add_up_and_read_well() -> None:
 
 def test_batch_line_and_summary_show_anomalies_only_when_there_are_some(caplog: pytest.LogCaptureFixture) -> None:
     """A sound batch's line is unchanged; the summary adds up the run and describes the bytes at the log's end."""
-    reporter = ProgressReporter(Console(file=io.StringIO()))
+    reporter = quiet_reporter()
     with caplog.at_level(logging.INFO, "reput"):
         reporter.on_batch(BatchReport("logic", 0, 100, 2, 1.0))
         reporter.on_batch(BatchReport("logic", 100, 200, 2, 1.0, AnomalyCounts(gap=3)))

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import io
 import json
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import Console
 from support.anomaly_logs import SETTINGS, offsets
 from support.command_line import invoke, run_reput
 from support.live_log import Clock
 from support.logs import end_of, put_bytes
 from support.record_writer import CommitLogWriter, Message, encode, write_log
 from support.sink_runner import LogBatches, SinkRun, queue_files
+from support.tail_runs import tail_of
 
 from reput.sinks.dispatch.batch import LogicBatch
 from reput.sinks.files.durable_file import DurableFiles
@@ -30,9 +29,6 @@ from reput.source.options import SourceOptions
 from reput.source.record.damage import DamagedRange
 from reput.source.record.message_decoder import Verdict
 from reput.streaming.config.pipeline import load_config
-from reput.streaming.output.paths import OutputPaths
-from reput.streaming.status.progress import ProgressReporter
-from reput.streaming.tail.tail import Tail
 
 # --- the end of a live log -------------------------------------------------------------------------------
 
@@ -218,7 +214,7 @@ def test_a_tail_of_a_table_alone_keeps_its_lines(tmp_path: Path) -> None:
     options = ("consumeQueueEnable=false", "messageIndexEnable=false", "onDamage=quarantine", "tailGuardMs=0")
     config = load_config(tmp_path / "store", overrides=options)
     for _ in range(2):
-        with Tail(config, OutputPaths(out, tmp_path / "table"), ProgressReporter(Console(file=io.StringIO()))):
+        with tail_of(config, out, tmp_path / "table"):
             assert offsets_of(out) == [100]
     assert opened(out).end_offset == 1800
 

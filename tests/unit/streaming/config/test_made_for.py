@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,10 +9,10 @@ from random import Random
 
 import pytest
 from conftest import BrokerStore
-from rich.console import Console
 from support.command_line import invoke, run_reput
 from support.outputs import Output, messages_of
 from support.rebuild_runner import rebuild
+from support.tail_runs import tail_of
 from typer.testing import Result
 
 from reput.sinks.files.durable_file import DurableFiles
@@ -21,8 +20,6 @@ from reput.sinks.files.store_path import MADE_FOR, REBUILD_SWAP
 from reput.source.errors import OptionError, OutputError
 from reput.streaming.config.made_for import check_stated, record_in, recorded_in
 from reput.streaming.config.pipeline import load_config
-from reput.streaming.output.paths import OutputPaths
-from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail.tail import Tail
 
 SIZES = {"mappedFileSizeConsumeQueue": "90", "maxHashSlotNum": "7", "maxIndexNum": "10"}
@@ -170,7 +167,7 @@ def test_a_tail_records_before_it_writes(output: Output) -> None:
 
     def tail(*given: str) -> Tail:
         config = load_config(output.store, overrides=["tailGuardMs=0", *given], output=output.out)
-        return Tail(config, OutputPaths(output.out), ProgressReporter(Console(file=io.StringIO())))
+        return tail_of(config, output.out)
 
     with tail(*options(NEW)):
         assert record_of(output) == RECORDED
@@ -181,7 +178,7 @@ def test_a_tail_records_before_it_writes(output: Output) -> None:
     config = load_config(output.store, overrides=options(SIZES))
     with (
         pytest.raises(OptionError, match=r"with brokerVersion=5\.5\.0, and this command has brokerVersion=4\.9\.3"),
-        Tail(config, OutputPaths(output.out), ProgressReporter(Console(file=io.StringIO()))),
+        tail_of(config, output.out),
     ):
         pass
 
@@ -193,7 +190,7 @@ def test_a_tail_that_cannot_go_on_records_nothing(output: Output) -> None:
     config = load_config(output.store, overrides=options({**NEW, "mappedFileSizeConsumeQueue": "60"}))
     with (
         pytest.raises(Exception, match="bytes"),
-        Tail(config, OutputPaths(output.out), ProgressReporter(Console(file=io.StringIO()))),
+        tail_of(config, output.out),
     ):
         pass
     assert not output.out.joinpath(*MADE_FOR).exists()

@@ -5,17 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 from support.command_line import invoke
 from support.earlier_outputs import COMMITS, unpack_earlier_outputs
 from support.outputs import config_of
 from support.rebuild_runner import rebuild
 from support.sink_runner import dispatch_store
 from support.store_compare import differing_bytes
+from support.tail_runs import tail_of
 
-from reput.streaming.output.paths import OutputPaths
-from reput.streaming.status.progress import ProgressReporter
-from reput.streaming.tail.tail import Tail
 from reput.streaming.tasks.tasks import SerialTasks
 from reput.streaming.verify.store_verification import StoreVerification
 
@@ -33,7 +30,7 @@ def test_it_goes_on(commit: str, tmp_path: Path) -> None:
     recovered = ["recover", "--store", str(half), "--output", str(output), "--dry-run", *options]
     assert invoke(recovered).exit_code == 0
     assert {path: path.read_bytes() for path in before} == before
-    with Tail(config_of(half), OutputPaths(output), ProgressReporter(Console(quiet=True))):
+    with tail_of(config_of(half), output):
         pass
     dispatch_store(config_of(whole), output)
     rebuild(config_of(whole), kept / "fresh")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
 import struct
@@ -12,10 +11,10 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from rich.console import Console
 from support.outputs import SEGMENT_BYTES, SETTINGS, Output, config_of, lost_page, messages_of
 from support.rebuild_runner import rebuild
 from support.sink_runner import files_below, no_fsync
+from support.tail_runs import quiet_reporter
 
 from reput.sinks.abort_file import LeftBy, abort_left_by, clear_abort, mark_abort
 from reput.sinks.files import swap
@@ -28,7 +27,6 @@ from reput.streaming.config.pipeline import load_config
 from reput.streaming.output.paths import OutputPaths
 from reput.streaming.recover import recover as maintenance
 from reput.streaming.recover.recover import expire_output, recover_output, recovery_text
-from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail.tail import Tail
 
 if TYPE_CHECKING:
@@ -51,7 +49,7 @@ def output(tmp_path: Path) -> Output:
 
 def tail(output: Output, config: Any = None) -> Tail:
     paths = OutputPaths(output.out)
-    return Tail(config or output.config, paths, ProgressReporter(Console(file=io.StringIO())))
+    return Tail(config or output.config, paths, quiet_reporter())
 
 
 def abort(output: Output) -> Path:
@@ -155,7 +153,7 @@ def test_a_tail_of_the_table_alone_has_nothing_to_do_with_it(output: Output, tmp
         output.store, overrides=["consumeQueueEnable=false", "messageIndexEnable=false", "tailGuardMs=0"]
     )
     paths = OutputPaths(output.out, tmp_path / "table")
-    with Tail(config, paths, ProgressReporter(Console(file=io.StringIO()))):
+    with Tail(config, paths, quiet_reporter()):
         assert not abort(output).exists()
 
 

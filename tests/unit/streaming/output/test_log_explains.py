@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -12,11 +11,11 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from rich.console import Console
 from support.command_line import run_reput
 from support.outputs import SEGMENT_BYTES, Output, cut_log, messages_of
 from support.rebuild_runner import rebuild
 from support.sink_runner import files_below, no_fsync
+from support.tail_runs import quiet_reporter
 
 from reput.sinks.files import swap
 from reput.sinks.files.durable_file import DurableFiles
@@ -27,7 +26,6 @@ from reput.source.options import SourceOptions
 from reput.streaming.output.hand_over import Gap, find_unexplained
 from reput.streaming.output.paths import OutputPaths
 from reput.streaming.recover.recover import expire_output, recover_output
-from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail.tail import Tail
 
 Change = Callable[[Output], None]
@@ -284,7 +282,7 @@ def test_tail_changes_nothing_before_it_refuses(change: Change, owner: str, outp
         refused, words = (DataLossError,), "records between expired unread"
     paths = OutputPaths(output.out)
     with pytest.raises(refused, match=words):
-        Tail(output.config, paths, ProgressReporter(Console(file=io.StringIO()))).__enter__()
+        Tail(output.config, paths, quiet_reporter()).__enter__()
     assert unchanged(output, before)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 from collections.abc import Callable
@@ -15,7 +14,6 @@ import pytest
 from conftest import BrokerStore
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rich.console import Console
 from support.broker_stores import unpack
 from support.logs import end_of, load_log, put_bytes
 from support.outputs import config_of, disordered, messages_of
@@ -23,6 +21,7 @@ from support.rebuild_runner import LocalTasks, rebuild
 from support.record_writer import Message, encode, write_log
 from support.sink_runner import SMALL, LogBatches, dispatch_store, files_below, no_fsync, run_sinks
 from support.store_compare import differing_bytes
+from support.tail_runs import tail_of
 
 from reput.sinks.dispatch import piece as range_entries
 from reput.sinks.files import swap
@@ -31,13 +30,10 @@ from reput.sinks.index import index_sink
 from reput.source.errors import CorruptRecordError, OptionError, OutputError, StoreLockedError
 from reput.streaming.config.made_for import made_for, recorded_in
 from reput.streaming.config.pipeline import PipelineConfig, load_config
-from reput.streaming.output.paths import OutputPaths
 from reput.streaming.rebuild.pipeline import RebuildProgress
 from reput.streaming.rebuild.plan import RebuildRequest
 from reput.streaming.rebuild.rebuild import Rebuild
 from reput.streaming.recover.recover import recover_output
-from reput.streaming.status.progress import ProgressReporter
-from reput.streaming.tail.tail import Tail
 from reput.streaming.tasks.tasks import OnResult, Results
 
 GetStore = Callable[[str], BrokerStore]
@@ -478,7 +474,7 @@ def test_whoever_takes_the_output_finishes_the_swap(
             rebuild(config, out)
     assert not (out / "index").exists()
     if command == "tail":
-        with Tail(config, OutputPaths(out), ProgressReporter(Console(file=io.StringIO()))):
+        with tail_of(config, out):
             pass
     else:
         assert not recover_output(config, store, out).is_changed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import sys
 import threading
 from pathlib import Path
@@ -10,11 +9,9 @@ from random import Random
 from types import FrameType
 from typing import Any
 
-from rich.console import Console
 from support.outputs import Output
+from support.tail_runs import tail_of
 
-from reput.streaming.output.paths import OutputPaths
-from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail.tail import Tail
 
 _STANDS_S = 10.0
@@ -51,7 +48,7 @@ def test_a_stop_breaks_in_on_the_wait_for_one_anywhere(tmp_path: Path) -> None:
     output = Output.make(tmp_path, Random(3))
     line = 1
     while True:
-        tail = Tail(output.config, OutputPaths(output.out), ProgressReporter(Console(file=io.StringIO())))
+        tail = tail_of(output.config, output.out)
         ran = stops_before(line, tail)
         if ran < line:
             break
