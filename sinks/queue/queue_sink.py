@@ -270,13 +270,10 @@ class QueueSink(KeepsProgress, ABC):
             self._empty(*key)
 
     def _lives(self) -> dict[str, Any]:
-        """The progress record's entry for queues that started over, or may just have done so; empty without any.
-
-        It is in the order of queues: the sink's own order depends on the batches in which it met them.
-        """
+        """The progress record's entry for queues that started over, or may just have done so; empty without any."""
         lives = [
             [*queue_name(*key), queue.awaited, queue.replay_end, queue.is_joined]
-            for key, queue in sorted(self._queues.items())
+            for key, queue in self._queues.items()
             if queue.awaited or queue.replay_end
         ]
         # Sorted: which of the queues started over first depends on where batches end.
