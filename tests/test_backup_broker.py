@@ -22,13 +22,12 @@ from broker import lifeline_run, remoting
 from broker.boot_check import boot_check
 from broker.log_contents import LogContents
 from broker.rocketmq import RocketMQ
+from broker.served import plan_of, served_all, start, wait_for
 from broker.server import Broker
 from support.broker_stores import unpack
 from support.command_line import run_reput
 from support.paths import ROOT
 from support.proof_counts import Proof
-from test_resurrect_broker import wait_for
-from test_rocksdb_broker import plan_of, served_all, start
 
 from reput.sinks.files.config_manager import json_of
 

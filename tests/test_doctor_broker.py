@@ -28,6 +28,7 @@ from broker.boot_check import boot_conf
 from broker.recovery import Happened, start_stores
 from broker.release import Release
 from broker.rocketmq import RocketMQ
+from broker.served import Plan
 from support.advice import execute_advice, follow_advice, lost_and_moved, served, told
 from support.broker_stores import unpack
 from support.command_line import invoke
@@ -44,7 +45,6 @@ from support.store_damage import (
 )
 from support.store_kinds import KINDS as STORE_KINDS
 from support.store_kinds import OF_BOTH_RELEASES, before_upgrade, copy
-from test_served_broker import Plan
 
 from reput.sinks.formats.consume_queue import BATCH_ENTRY, is_pre_blank
 from reput.sinks.formats.consume_queue import ENTRY as CQ_ENTRY

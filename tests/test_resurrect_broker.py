@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from broker import damaged_configs, remoting
 from broker.rocketmq import RocketMQ
+from broker.served import wait_for
 from broker.server import Broker, NameServer
 from support.command_line import run_reput
 from support.proof_counts import Proof
@@ -25,15 +26,7 @@ pytestmark = pytest.mark.broker
 TOPIC, GROUP, LATER = "orders", "billing", "reminders"
 QUEUES, DELIVERED, WAITING = 4, 5, 3
 ONE_SECOND, FIVE_SECONDS = 1, 2  # levels
-WITHIN_S = 60
 STRICT = {"autoCreateTopicEnable": False, "autoCreateSubscriptionGroup": False}
-
-
-def wait_for(what: str, is_true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while not is_true():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
 
 
 def ends(broker: Broker, topic: str) -> list[int]:

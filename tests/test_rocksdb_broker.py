@@ -11,17 +11,15 @@ import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import javaproperties
 import pytest
 from broker.boot_check import boot_check
-from broker.recovery import Happened, start_stores
 from broker.release import Release
 from broker.rocketmq import RocketMQ
+from broker.served import Plan, broker_conf, plan_of, served_all, start
 from rocksdict import AccessType, Options, Rdict
 from support.broker_stores import unpack
 from support.command_line import invoke
 from support.proof_counts import Proof
-from test_served_broker import Plan
 
 pytestmark = pytest.mark.broker
 
@@ -34,15 +32,6 @@ MANY = [
 EXPECTED = re.compile(r"the broker (?:made|changed|removed) (?:consumequeue/[^/]+|index/[0-9]+)$")
 # A broker does this only when a client asks for a queue's first entry.
 MIN = b"\1min\1"
-
-
-def broker_conf(home: Path) -> Mapping[str, str]:
-    """The store's broker.conf, which says from now on that queues are in RocksDB alone."""
-    path = home / "broker.conf"
-    wanted = {"storeType": "defaultRocksDB", "rocksdbCQDoubleWriteEnable": "false", "commitLogRecoverMaxNum": "100000"}
-    conf = {**javaproperties.loads(path.read_text()), **wanted}
-    path.write_text("".join(f"{name}={value}\n" for name, value in conf.items()))
-    return conf
 
 
 def lose_queues(home: Path) -> None:
@@ -62,28 +51,6 @@ def contents(directory: Path) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
     database.close()
     shutil.rmtree(copied)
     return found
-
-
-def plan_of(home: Path) -> Plan:
-    """The plan of what to ask a store; without an index it has no keys."""
-    plan = Plan.of(home, broker_conf(home))
-    if (home / "store" / "index").exists():
-        return plan
-    kept = [number for number, line in enumerate(plan.lines) if line.startswith("queue")]
-    return Plan([plan.lines[number] for number in kept], [plan.answers[number] for number in kept])
-
-
-def start(release: Release, homes: Mapping[str, Path], plans: Mapping[str, Plan], work: Path) -> dict[str, Happened]:
-    stores = [(home / "store", javaproperties.loads((home / "broker.conf").read_text())) for home in homes.values()]
-    asked = ["".join(plans[name].lines) for name in homes]
-    return dict(zip(homes, start_stores(release, stores, work, plans=asked, start_ms=20_000), strict=True))
-
-
-def served_all(happened: Happened, plan: Plan) -> list[str]:
-    """The questions whose answers are not those that the log gives."""
-    assert happened.facts["started"], happened.facts["error"]
-    answers = zip(plan.lines, plan.answers, happened.facts["served"], strict=True)
-    return [f"{line.strip()!r}: {len(is_)} of {len(due)}" for line, due, is_ in answers if due != is_]
 
 
 def reput(home: Path, *words: str, version: str = "5.5.0") -> str:

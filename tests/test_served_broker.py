@@ -9,9 +9,8 @@ each queue, and for a sample of keys. All copies are started in one JVM for each
 from __future__ import annotations
 
 import json
-import random
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +19,7 @@ import pytest
 from broker.log_contents import LogContents
 from broker.recovery import start_stores
 from broker.rocketmq import RocketMQ
+from broker.served import Plan
 from support.advice import execute_advice
 from support.broker_stores import unpack
 from support.command_line import invoke
@@ -29,9 +29,6 @@ from support.sink_runner import files_below
 pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("waits_are_skipped")]
 
 GetRelease = Callable[[str], RocketMQ]
-Served = list[list[int]]
-KEYS_ASKED = 60
-HOUR_MS = 3_600_000
 # Every command that writes into the store that it reads.
 IN_PLACE = (
     ("rebuild", "--yes"),
@@ -42,33 +39,6 @@ IN_PLACE = (
 )
 # Keys are in RocksDB alone, and asked for there.
 INDEX_IN_ROCKSDB = "indexRocksDBEnable=true\nindexFileWriteEnable=false\nindexFileReadEnable=false\n"
-
-
-@dataclass
-class Plan:
-    """The questions to a store, and the answers by its log."""
-
-    lines: list[str]
-    answers: Served
-
-    @classmethod
-    def of(cls, home: Path, conf: Mapping[str, str]) -> Plan:
-        contents = LogContents.load(home / "store", conf)
-        plan = cls([], [])
-        for (topic, queue_id), units in sorted(contents.units.items()):
-            plan.lines.append(f"queue\t{topic}\t{queue_id}\n")
-            plan.answers.append([units[offset][0] for offset in sorted(units)])
-        keys: dict[tuple[str, str], list[int]] = {}
-        for record in contents.records:
-            for key in {*record.keys, *([record.uniq_key] if record.uniq_key else [])}:
-                keys.setdefault((record.topic, key), []).append(record.offset)
-        times = [record.store_timestamp for record in contents.records]
-        # More messages than a store returns for a key would leave out some.
-        few = sorted(key for key, offsets in keys.items() if len(offsets) < 20 and key[1].isascii())
-        for topic, key in random.Random(1).sample(few, min(KEYS_ASKED, len(few))):
-            plan.lines.append(f"key\t{topic}\t{key}\t{min(times) - HOUR_MS}\t{max(times) + HOUR_MS}\n")
-            plan.answers.append(keys[topic, key])
-        return plan
 
 
 @dataclass

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import deltalake
 import pyarrow.parquet as pq
+from support.record_writer import Message, write_store
 
 from reput.sinks.table.message_file import TableFileWriter
 from reput.sinks.table.storage import table_storage
@@ -33,3 +34,10 @@ def add_store(
             rows = pq.read_table(table / row["path"])
             (table / row["path"]).unlink()
             deltalake.write_deltalake(str(table), rows, mode="append")
+
+
+def make_table(root: Path, messages: list[Message], broker: str = "b", body_bytes_max: int | None = None) -> Path:
+    """A store below `root` and a table with its messages, as a task writes them."""
+    write_store(root / "store", messages, 1 << 16)
+    add_store(root / "table", root / "store", broker, body_bytes_max=body_bytes_max)
+    return root / "table"

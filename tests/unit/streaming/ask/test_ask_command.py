@@ -12,7 +12,7 @@ import pytest
 from support.command_line import invoke
 from support.hostile_texts import HOSTILE_TEXTS
 from support.record_writer import Message
-from unit.streaming.query.test_table_query import make_table
+from support.store_table import make_table
 
 from reput.streaming.ask.question import questions
 

@@ -16,7 +16,7 @@ from support.broker_table import make_table as table_of_broker
 from support.command_line import invoke
 from support.deliveries import ask_consumed, check_deliveries
 from support.record_writer import Message
-from unit.streaming.query.test_table_query import make_table
+from support.store_table import make_table
 
 from reput.sinks.table.columns import FIRST_SEEN
 from reput.sinks.table.consumption import ConsumptionTable, Move

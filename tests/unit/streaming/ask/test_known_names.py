@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.command_line import invoke
 from support.record_writer import Message
-from unit.streaming.query.test_table_query import make_table
+from support.store_table import make_table
 
 from reput.source.options import nearest
 from reput.streaming.ask.known_names import GROUP, KnownNames

@@ -13,7 +13,7 @@ from support.broker_stores import unpack
 from support.broker_table import make_table as table_of_broker
 from support.command_line import invoke
 from support.record_writer import Message
-from unit.streaming.query.test_table_query import make_table
+from support.store_table import make_table
 
 from reput.streaming.ask.question import questions
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from conftest import BrokerStore
+from support.verified import NOTES, STORES
 from unit.streaming.dump.dumps import Dumped, file_dump, log_dump
-from unit.streaming.verify.test_verify import NOTES, STORES
 
 from reput.sinks.files.store_path import is_index_file_name
 from reput.source.log.log_reader import MessageLookup

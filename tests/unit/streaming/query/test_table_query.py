@@ -12,8 +12,8 @@ import deltalake
 import pytest
 from support.command_line import invoke
 from support.logs import SHAPES
-from support.record_writer import Message, write_store
-from support.store_table import add_store
+from support.record_writer import Message
+from support.store_table import make_table
 from typer.testing import Result
 from unit.streaming.query.test_query import make_store
 
@@ -22,13 +22,6 @@ SIMPLE = [
     Message("T", properties={"KEYS": f"k{i % 3} all", "UNIQ_KEY": f"U{i // 2}"}, store_timestamp=START + i)
     for i in range(10)
 ]
-
-
-def make_table(root: Path, messages: list[Message], broker: str = "b", body_bytes_max: int | None = None) -> Path:
-    """A store below `root` and a table with its messages, as a task writes them."""
-    write_store(root / "store", messages, 1 << 16)
-    add_store(root / "table", root / "store", broker, body_bytes_max=body_bytes_max)
-    return root / "table"
 
 
 def query(*words: str) -> Result:

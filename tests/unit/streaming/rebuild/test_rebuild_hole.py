@@ -12,7 +12,7 @@ from support.delta_rows import rows
 from support.outputs import SEGMENT_BYTES, SETTINGS, Output, config_of
 from support.rebuild_runner import LocalTasks, rebuild
 from support.sink_runner import files_below, no_fsync
-from unit.streaming.verify.test_verify import found_in, notes_of, verify
+from support.verified import found_in, notes_of, verify
 
 from reput.sinks.quarantine import load_quarantine
 from reput.source.errors import SegmentError, UnexplainedError

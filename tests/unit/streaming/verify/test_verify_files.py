@@ -11,10 +11,9 @@ from random import Random
 
 import numpy as np
 import pytest
-from support.command_line import invoke, run_reput
-from support.outputs import SETTINGS, Output, overwrite
-from typer.testing import Result
-from unit.streaming.verify.test_verify import ENTRIES_AT, index_of, queue_of, state_of
+from support.command_line import run_reput
+from support.outputs import Output, overwrite
+from support.verified import ENTRIES_AT, SIZES, index_of, queue_of, run_verify, state_of
 
 from reput.sinks.findings import Findings
 from reput.sinks.store_comparison import Pair, compare_pair
@@ -23,16 +22,6 @@ from reput.streaming.tasks.tasks import ProcessTasks
 from reput.streaming.verify import verify as verify_command
 from reput.streaming.verify.store_verification import StoreVerification
 from reput.streaming.verify.verify import records_between
-
-SIZES = [
-    *("-o", f"mappedFileSizeConsumeQueue={SETTINGS.mapped_file_size_consume_queue}", "-o", "tailGuardMs=0"),
-    *("-o", f"maxHashSlotNum={SETTINGS.max_hash_slot_num}", "-o", f"maxIndexNum={SETTINGS.max_index_num}"),
-]
-
-
-def run(output: Output, *arguments: str | Path) -> Result:
-    words = ["verify", "--store", output.store, "--output", output.out, *SIZES, *arguments]
-    return invoke([str(word) for word in words])
 
 
 @pytest.fixture
@@ -43,7 +32,7 @@ def output(tmp_path: Path) -> Output:
 def test_the_report(output: Output) -> None:
     """A line for each part, what differs in words, and the exit code."""
     before = state_of(output.root)
-    result = run(output)
+    result = run_verify(output)
     assert result.exit_code == 0
     lines = result.output.splitlines()
     assert re.fullmatch(r"log \[0, \d+\): 50 messages", lines[0])
@@ -52,7 +41,7 @@ def test_the_report(output: Output) -> None:
     assert state_of(output.root) == before
     path, at = queue_of(output).file(1)
     overwrite(path, at + 11, b"\x07")
-    result = run(output)
+    result = run_verify(output)
     assert result.exit_code == 1
     assert re.search(r"consumequeue/\S+, byte 20: \S+, entry 1: size \d+ expected, 7 found", result.output)
     assert result.output.splitlines()[-1] == "1 difference"
@@ -61,18 +50,18 @@ def test_the_report(output: Output) -> None:
 @pytest.mark.parametrize("part", ["consumequeue", "index"])
 def test_the_command_that_it_names_mends_what_differs(part: str, output: Output) -> None:
     shutil.rmtree(output.out / part)
-    result = run(output)
+    result = run_verify(output)
     assert result.exit_code == 1
     (command,) = re.findall(r"'reput (.*)' with the same --store and options", result.output)
     words = [*shlex.split(command), "--store", output.store, "-o", "sparkMaster=local[1]", *SIZES]
     rebuilt = run_reput([str(word) for word in words])
     assert (" queues in " in rebuilt.output, " index file" in rebuilt.output) == (part != "index", part == "index")
-    assert run(output).output.splitlines()[-1] == "nothing differs"
+    assert run_verify(output).output.splitlines()[-1] == "nothing differs"
 
 
 def test_the_report_as_json(output: Output) -> None:
     overwrite(index_of(output), ENTRIES_AT + 20 * 2 + 19, b"\x01")
-    result = run(output, "--json")
+    result = run_verify(output, "--json")
     assert result.exit_code == 1
     report = json.loads(result.output)
     assert report["differences"] == 1
@@ -91,12 +80,12 @@ def test_in_processes_as_alone(output: Output, monkeypatch: pytest.MonkeyPatch) 
     overwrite(path, at + 11, b"\x07")
     before = state_of(output.root)
     small = ["-o", "maxBytesPerPartition=600", "-o", "sparkMaster=local[2]"]
-    alone = run(output, "--json", *small)
+    alone = run_verify(output, "--json", *small)
     monkeypatch.setattr(verify_command, "_PROCESSES_FROM_BYTES", 0)
     made: list[int] = []
     start = ProcessTasks.__init__
     monkeypatch.setattr(ProcessTasks, "__init__", lambda self, count: (made.append(count), start(self, count))[1])
-    side_by_side = run(output, "--json", *small)
+    side_by_side = run_verify(output, "--json", *small)
     assert made == [2]
     assert (side_by_side.exit_code, side_by_side.output) == (alone.exit_code, alone.output)
     assert json.loads(alone.output)["differences"] == 2
@@ -109,7 +98,7 @@ def test_an_error_of_a_task_is_one_line(from_bytes: int, output: Output, monkeyp
     monkeypatch.setattr(verify_command, "_PROCESSES_FROM_BYTES", from_bytes)
     segment = sorted(output.log.iterdir())[1]
     overwrite(segment, 4, b"\0\0\0\0")
-    result = run(output, "-o", "sparkMaster=local[2]")
+    result = run_verify(output, "-o", "sparkMaster=local[2]")
     assert result.exit_code == 1
     assert re.fullmatch(rf"reput: .*offset {int(segment.name)}\b.*BAD_MAGIC.*\n", result.stderr)
 
@@ -125,14 +114,14 @@ def test_an_error_of_a_task_is_one_line(from_bytes: int, output: Output, monkeyp
     ],
 )
 def test_wrong_usage(arguments: list[str], output: Output) -> None:
-    result = run(output, *arguments)
+    result = run_verify(output, *arguments)
     assert result.exit_code == 2
     assert result.stderr.count("\n") == 1
 
 
 def test_no_output(output: Output) -> None:
     shutil.rmtree(output.out)
-    assert run(output).exit_code == 1
+    assert run_verify(output).exit_code == 1
 
 
 # --- manifests ---------------------------------------------------------------------------------------------
@@ -141,13 +130,13 @@ def test_no_output(output: Output) -> None:
 def test_a_manifest(output: Output, tmp_path: Path) -> None:
     """Written once; the same state agrees with it, and nothing else was written."""
     before = state_of(output.root)
-    assert run(output, "--write-manifest", tmp_path / "manifest").exit_code == 0
+    assert run_verify(output, "--write-manifest", tmp_path / "manifest").exit_code == 0
     assert state_of(output.root) == before
     lines = [json.loads(line) for line in (tmp_path / "manifest").read_text().splitlines()]
     assert lines[0] == {"reput_manifest": 1}
     files = [path for path in [*output.out.rglob("*"), *output.log.rglob("*")] if path.is_file()]
     assert len(lines) - 1 == sum("reput" not in path.parts and path.name != "lock" for path in files)
-    result = run(output, "--manifest", tmp_path / "manifest")
+    result = run_verify(output, "--manifest", tmp_path / "manifest")
     assert result.exit_code == 0
     assert f"manifest   {len(lines) - 1} files: agrees ({len(lines) - 1} same_files)" in result.output
 
@@ -156,15 +145,15 @@ def test_a_store_that_went_on(tmp_path: Path) -> None:
     """Files that grew at their end, and new ones, do not differ; a byte that was known does."""
     output = Output.make(tmp_path / "made", Random(6), 60, done=0.5)
     manifest = tmp_path / "manifest"
-    assert run(output, "--write-manifest", manifest).exit_code == 0
+    assert run_verify(output, "--write-manifest", manifest).exit_code == 0
     output.go_on()
-    result = run(output, "--manifest", manifest)
+    result = run_verify(output, "--manifest", manifest)
     assert result.exit_code == 0, result.output
     assert re.search(r"manifest .*agrees \(.*files_that_grew.*new_files", result.output)
     assert "checkpoint_went_on" in result.output
     segment = min(output.log.iterdir())
     overwrite(segment, 88, bytes([segment.read_bytes()[88] ^ 1]))
-    result = run(output, "--manifest", manifest)
+    result = run_verify(output, "--manifest", manifest)
     assert result.exit_code == 1
     assert f"commitlog/{segment.name}: bytes that the manifest knows have changed" in result.output
 
@@ -172,13 +161,13 @@ def test_a_store_that_went_on(tmp_path: Path) -> None:
 def test_files_that_are_gone(output: Output, tmp_path: Path) -> None:
     """The oldest of a directory may have expired, others may not."""
     manifest = tmp_path / "manifest"
-    assert run(output, "--write-manifest", manifest).exit_code == 0
+    assert run_verify(output, "--write-manifest", manifest).exit_code == 0
     index_of(output, 0).unlink()
     index_of(output, 0).unlink()
-    report = json.loads(run(output, "--manifest", manifest, "--json").output)["parts"]["manifest"]
+    report = json.loads(run_verify(output, "--manifest", manifest, "--json").output)["parts"]["manifest"]
     assert (report["by_kind"], report["notes"]["expired_files"]) == ({}, 2)
     index_of(output, 1).unlink()
-    report = json.loads(run(output, "--manifest", manifest, "--json").output)["parts"]["manifest"]
+    report = json.loads(run_verify(output, "--manifest", manifest, "--json").output)["parts"]["manifest"]
     assert report["by_kind"] == {"file_missing": 1}
 
 
@@ -187,19 +176,19 @@ def test_files_that_are_gone(output: Output, tmp_path: Path) -> None:
 )
 def test_no_manifest(text: str, output: Output, tmp_path: Path) -> None:
     (tmp_path / "manifest").write_text(text)
-    result = run(output, "--manifest", tmp_path / "manifest")
+    result = run_verify(output, "--manifest", tmp_path / "manifest")
     assert result.exit_code == 2 or text == "{}\n"
 
 
 def test_a_manifest_of_a_later_release(output: Output, tmp_path: Path) -> None:
     """It is not guessed at."""
     (tmp_path / "manifest").write_text('{"reput_manifest": 2}\n')
-    result = run(output, "--manifest", tmp_path / "manifest")
+    result = run_verify(output, "--manifest", tmp_path / "manifest")
     assert (result.exit_code, "manifest has format 2, which a later release" in result.output) == (1, True)
 
 
 def test_a_manifest_is_never_written_into_the_log(output: Output) -> None:
-    assert run(output, "--write-manifest", output.log / "manifest").exit_code == 1
+    assert run_verify(output, "--write-manifest", output.log / "manifest").exit_code == 1
 
 
 # --- two stores --------------------------------------------------------------------------------------------
@@ -211,7 +200,7 @@ def test_against_itself(output: Output, tmp_path: Path) -> None:
     shutil.copytree(output.out, other)
     for path in sorted((other / "index").iterdir()):
         path.rename(path.with_name(f"{int(path.name) + 10**9:017d}"))
-    result = run(output, "--against", other)
+    result = run_verify(output, "--against", other)
     assert result.exit_code == 0, result.output
     assert "equal_files" in result.output
 
@@ -231,7 +220,7 @@ def test_against_another(output: Output, tmp_path: Path) -> None:
     queue.file(5)[0].unlink()
     (other / "consumequeue" / "A" / "9").mkdir()
     (other / "consumequeue" / "A" / "9" / f"{0:020d}").write_bytes(bytes(100))
-    report = json.loads(run(output, "--against", other, "--json").output)["parts"]["against"]
+    report = json.loads(run_verify(output, "--against", other, "--json").output)["parts"]["against"]
     texts = {found["file"]: found["text"] for found in report["first"]}
     size = int(queue.entries["msg_size"][1])
     topic, queue_id = path.parts[-3:-1]
@@ -247,10 +236,10 @@ def test_against_a_store_with_a_log(output: Output, tmp_path: Path) -> None:
     other = tmp_path / "slave"
     shutil.copytree(output.store, other)
     shutil.copytree(output.out, other, dirs_exist_ok=True)
-    assert run(output, "--against", other).exit_code == 0
+    assert run_verify(output, "--against", other).exit_code == 0
     segment = sorted((other / "commitlog").iterdir())[1]
     overwrite(segment, 90, b"\xee")
-    result = run(output, "--against", other)
+    result = run_verify(output, "--against", other)
     assert result.exit_code == 1
     offset = int(segment.name) + 90
     assert f"the log at physical offset {offset}: byte 0x" in result.output

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from support.outputs import SEGMENT_BYTES, SETTINGS, Output, config_of, overwrite
 from support.sink_runner import SinkRun, no_fsync, record_bounds
-from unit.streaming.verify.test_verify import ENTRIES_AT, found_in, notes_of, verify
+from support.verified import ENTRIES_AT, found_in, notes_of, verify
 
 from reput.sinks.formats.consume_queue import ENTRY
 from reput.sinks.formats.index_file import ENTRY as INDEX_ENTRY

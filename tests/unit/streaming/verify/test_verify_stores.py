@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from conftest import BrokerStore
 from support.outputs import overwrite
-from unit.streaming.verify.test_verify import found_in, notes_of, told, verify
+from support.verified import found_in, notes_of, told, verify
 
 from reput.sinks.formats.consume_queue import BATCH_ENTRY, ENTRY
 from reput.streaming.config.pipeline import PipelineConfig, load_config

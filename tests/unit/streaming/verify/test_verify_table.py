@@ -18,7 +18,7 @@ from support.deletion_vector import deletion_vector
 from support.outputs import Output
 from support.record_writer import Message, write_store
 from support.store_table import add_store
-from unit.streaming.verify.test_verify_files import run
+from support.verified import run_verify
 
 from reput.sinks.table import comparison
 from reput.sinks.table.comparison import (
@@ -64,7 +64,7 @@ def output(tmp_path: Path) -> Output:
 
 def kinds(output: Output, table: Path, *more: str) -> dict[str, int]:
     """Return the findings of `reput verify` in the table, by kind."""
-    result = run(output, "--table", table, "--json", *more)
+    result = run_verify(output, "--table", table, "--json", *more)
     assert result.stdout, (result.output, result.exception)
     found: dict[str, int] = json.loads(result.stdout)["parts"]["table"]["by_kind"]
     assert result.exit_code == int(bool(found)), result.output
@@ -73,7 +73,7 @@ def kinds(output: Output, table: Path, *more: str) -> dict[str, int]:
 
 def test_rows_of_the_log(output: Output, table: Path) -> None:
     """Each of its own broker, once; also where processes read them."""
-    result = run(output, "--table", table)
+    result = run_verify(output, "--table", table)
     assert result.exit_code == 0, result.output
     assert "table      50 rows, 35 columns: agrees" in result.output
 
@@ -87,7 +87,7 @@ def test_rows_that_differ(output: Output, table: Path) -> None:
     written.update({"body_crc": "body_crc + 1"}, predicate=f"broker = '{BROKER}' AND physical_offset = {changed}")
     deltalake.write_deltalake(str(table), rows.slice(20, 1), mode="append")
     assert kinds(output, table) == {"row_missing": 1, "row_twice": 1, "row_changed": 1}
-    result = run(output, "--table", table)
+    result = run_verify(output, "--table", table)
     assert f"the record at {gone} has no row" in result.output
     assert f"the record at {twice} has 2 rows" in result.output
 
@@ -119,7 +119,7 @@ def test_each_column_is_compared(output: Output, table: Path) -> None:
         for name, offset in offsets.items()
     }
     written.update(cases, predicate=f"broker = '{BROKER}'")
-    result = json.loads(run(output, "--table", table, "--json").stdout)["parts"]["table"]
+    result = json.loads(run_verify(output, "--table", table, "--json").stdout)["parts"]["table"]
     later = len(LATER_NAMES)
     assert result["by_kind"] == {"row_changed": len(names) - later, "row_derived_otherwise": later}
     settings = StoreVerification(output.config, output.out)
@@ -196,7 +196,7 @@ def test_rows_of_an_earlier_version(output: Output, table: Path) -> None:
     written = deltalake.DeltaTable(str(table))
     written.update(dict.fromkeys(sorted(LATER_NAMES), "NULL"), predicate=f"broker = '{BROKER}'")
     assert kinds(output, table) == {}
-    assert "agrees (50 rows_of_an_earlier_version)" in run(output, "--table", table).output
+    assert "agrees (50 rows_of_an_earlier_version)" in run_verify(output, "--table", table).output
     written = deltalake.DeltaTable(str(table))
     offsets = written.to_pyarrow_table().filter(pc.field("broker") == BROKER)["physical_offset"].to_pylist()
     written.update({"topic": "'x'"}, predicate=f"broker = '{BROKER}' AND physical_offset = {offsets[3]}")
@@ -213,7 +213,7 @@ def test_what_is_not_compared_is_named(output: Output, table: Path) -> None:
     )
     deltalake.write_deltalake(str(table), rows, mode="append", schema_mode="merge")
     assert kinds(output, table) == {}
-    assert "  not compared: theirs\n" in run(output, "--table", table).output
+    assert "  not compared: theirs\n" in run_verify(output, "--table", table).output
 
 
 def test_digests_do_not_depend_on_encoding(output: Output, table: Path) -> None:
@@ -266,7 +266,7 @@ def test_a_file_that_is_no_good(damage: str, output: Output, table: Path) -> Non
         path.write_bytes(data[:-100] if damage == "short" else bytes(len(data)))
     kind = "file_unreadable" if damage == "other bytes" else "file_missing"
     assert kinds(output, table) == {kind: 1, "row_missing": rows}
-    assert str(path) in run(output, "--table", table).output
+    assert str(path) in run_verify(output, "--table", table).output
 
 
 def test_expired_rows(tmp_path: Path, output: Output, table: Path) -> None:
