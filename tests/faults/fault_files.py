@@ -212,8 +212,8 @@ def _alone(call: Callable[..., Any]) -> Callable[..., Any]:
     return alone
 
 
-#: Functions that change nothing.
-HARMLESS = {"fspath", "path", "strerror", "stat", "lstat", "fstat", "lseek", "pread", "scandir"}
+#: Functions that change nothing that is promised: the time of a file may be lost, and cannot be set everywhere.
+HARMLESS = {"fspath", "path", "strerror", "stat", "lstat", "fstat", "lseek", "pread", "scandir", "utime"}
 
 
 class _TwinFile:

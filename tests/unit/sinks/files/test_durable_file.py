@@ -47,6 +47,15 @@ def test_short_writes_are_finished(files: DurableFiles, monkeypatch: pytest.Monk
     assert files_below(files.root) == {"a": b"\0\0\x0012345\0\0", "b": b"whole"}
 
 
+def test_a_time_that_cannot_be_set_is_left_out(files: DurableFiles, tmp_path: Path) -> None:
+    """Of a file that has gone, or a time that no file can have; another one is set."""
+    files.create("a", size=3)
+    files.set_modified("a", time_ms=1_500)
+    files.set_modified("a", time_ms=2**63 - 1)
+    files.set_modified("gone", time_ms=1_500)
+    assert (tmp_path / "out" / "a").stat().st_mtime_ns == 1_500_000_000
+
+
 def test_create_empties_and_sizes(files: DurableFiles) -> None:
     """A new file has its size and only zeros, whatever file had its name."""
     files.create("d", "a", size=5)
