@@ -110,7 +110,7 @@ class DurableFiles:
     def set_modified(self, *parts: str, time_ms: int) -> None:
         """Set when a file was last modified, if this user and the file system can; the time is not made durable."""
         time_ns = time_ms * 1_000_000
-        with suppress(OSError, OverflowError):
+        with suppress(OSError):
             os.utime(self._path(parts), ns=(time_ns, time_ns), follow_symlinks=False)
 
     def sync(self) -> None:

@@ -205,6 +205,9 @@ def _write_appends(files: QueueFiles, entries: PieceEntries, queues: Iterable[Qu
         files.write(queue.topic, queue.queue_id, queue.extent.begin, units.reshape(-1).data, queue.last_file)
 
 
+# The year 2248: a damaged record may state a time that a file system cannot hold.
+_FILE_TIME_MS_MAX = 2**43
+
 WriteAppends = Callable[[PieceEntries, list[QueueAppend]], None]
 
 
@@ -335,7 +338,8 @@ class ConsumeQueueSink(QueueSink):
         for topic, queue_id, file in filled:
             number = (file + self._files.file_size) // CQ_STORE_UNIT_SIZE - 1
             last = self._files.reader(topic, queue_id).read(number, 1)[0]
-            if (time_ms := self._store_time_of(int(last["physical_offset"]))) is not None:
+            time_ms = self._store_time_of(int(last["physical_offset"]))
+            if time_ms is not None and 0 <= time_ms < _FILE_TIME_MS_MAX:
                 self._files.set_modified(topic, queue_id, file, time_ms)
 
     def moved(self) -> dict[tuple[bytes, int], int]:

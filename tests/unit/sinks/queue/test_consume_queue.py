@@ -316,10 +316,11 @@ def test_a_full_file_was_modified_when_its_last_message_was_stored(tmp_path: Pat
 
 
 def test_a_time_that_no_file_can_have_is_left_out(tmp_path: Path) -> None:
-    """A damaged record may have any; the entries are written all the same."""
+    """A damaged record may have any; the entries are written all the same, and the file was modified now."""
     with closing(DurableFiles(tmp_path)) as files:
-        sink = ConsumeQueueSink(files, ENTRY.itemsize, store_time_of={0: 2**63 - 1, 100: -(2**63)}.get)
+        sink = ConsumeQueueSink(files, ENTRY.itemsize, store_time_of={0: 2**63 - 1, 100: -(2**63), 200: 2**43}.get)
         sink.recover(0)
         sink.write(batch_of(b"T", 0, [(0, 0), (100, 1), (200, 2)]))
     paths = sorted((tmp_path / "consumequeue" / "T" / "0").iterdir())
     assert [path.stat().st_size for path in paths] == [ENTRY.itemsize] * 3
+    assert all(1.7e9 < path.stat().st_mtime < 8e9 for path in paths)
