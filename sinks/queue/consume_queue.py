@@ -328,7 +328,7 @@ class ConsumeQueueSink(QueueSink):
     def _note_files(self, queue: Queue, begin: int, end: int) -> None:
         super()._note_files(queue, begin, end)
         size = self._files.file_size
-        filled = (file for file in self._files.files_of(begin, end) if file + size <= end)
+        filled = range(begin - begin % size, end - end % size, size)
         self._filled += [(queue.topic, queue.queue_id, file) for file in filled]
 
     def _date_filled_files(self) -> None:

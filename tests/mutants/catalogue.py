@@ -476,8 +476,8 @@ MUTANTS = (
     _mutant(
         "a file that fills up at the end of a batch gets no time",
         "sinks/queue/consume_queue.py",
-        "if file + size <= end)\n",
-        "if file + size < end)\n",
+        "        filled = range(begin - begin % size, end - end % size, size)\n",
+        "        filled = range(begin - begin % size, end - 1 - (end - 1) % size, size)\n",
         f"{QUEUES}::test_a_full_file_was_modified_when_its_last_message_was_stored",
     ),
     _mutant(
